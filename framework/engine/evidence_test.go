@@ -3,7 +3,6 @@ package engine
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/relapse-dev/relapse/topology/must"
@@ -22,11 +21,10 @@ func TestEvidence(t *testing.T) {
 		{"bad", func() {}}, // JSON cannot hold it
 		{"last", []string{}},
 	} {
-		err := e.Write(piece.name, piece.data)
-		if wantErr := piece.name == "bad"; (err != nil) != wantErr {
-			t.Errorf("%s: %v", piece.name, err)
-		} else if wantErr && !strings.Contains(err.Error(), `evidence "bad"`) {
-			t.Errorf("%q does not name the piece", err)
+		if err := e.Write(piece.name, piece.data); piece.name == "bad" {
+			must.Fail(t, err, `evidence "bad"`)
+		} else {
+			must.NoError(t, err)
 		}
 	}
 	got := map[string]string{}

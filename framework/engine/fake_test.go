@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -80,12 +79,12 @@ func (w *world) breaks(probes ...string) {
 	})
 }
 
-func (w *world) loses(probes ...string) {
-	w.do(func() {
-		for _, name := range probes {
-			w.lost[name] = true
-		}
-	})
+func (w *world) loses(probes ...string) { w.do(func() { mark(w.lost, probes) }) }
+
+func mark(set map[string]bool, names []string) {
+	for _, name := range names {
+		set[name] = true
+	}
 }
 
 func (w *world) finds(found ...detect.Finding) { w.do(func() { w.found = found }) }
@@ -110,13 +109,7 @@ const (
 )
 
 // stopsSending: the probes send nothing from now on.
-func (w *world) stopsSending(probes ...string) {
-	w.do(func() {
-		for _, name := range probes {
-			w.silent[name] = true
-		}
-	})
-}
+func (w *world) stopsSending(probes ...string) { w.do(func() { mark(w.silent, probes) }) }
 
 // alternates loses every other packet of a probe for ten seconds: its agent sends one every
 // sendsEvery.
@@ -177,10 +170,7 @@ func (w *world) nodeName() string { return cmp.Or(w.node, "a") }
 func (w *world) asNode() snapshot.Node {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	text, err := json.Marshal(w.found)
-	if err != nil {
-		panic(err)
-	}
+	text, _ := json.Marshal(w.found) // it has nothing that JSON does not
 	return snapshot.Node{Name: w.nodeName(), UID: string(text)}
 }
 
@@ -192,9 +182,8 @@ type fakeLabs struct {
 	// prepare, up, dial, read and down are errors that these end with.
 	prepare, up, dial, read, down error
 	// cpu is what the lab and the machine use from one question to the next.
-	cpu   CPUTime
-	used  CPUTime
-	noCPU error // why that is not known
+	cpu, used CPUTime
+	noCPU     error // why that is not known
 	// digests are those of the images that are built, and running is what pods run.
 	digests map[string]string
 	running snapshot.List[snapshot.PodImages]
@@ -551,15 +540,15 @@ func meetsSchemas(t *testing.T, dir string) {
 		if err != nil || e.IsDir() || name == "" {
 			return err
 		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		if err := schema.Validate(name, text); err != nil {
-			t.Errorf("%s: %v", path, err)
-		}
+		must.Equal(t, path, nil, schema.Validate(name, must.Read(t, path)))
 		return nil
 	}))
+}
+
+// fakeWorld is a world and the fake scenario in it.
+func fakeWorld() (*world, framework.Scenario) {
+	w := newWorld()
+	return w, fakeScenario(w)
 }
 
 func newWorld() *world {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // A run may be interrupted before each of its steps and at any other moment: labs go, no reader
@@ -18,8 +19,8 @@ func TestInterrupts(t *testing.T) {
 	const moments = 10
 	for name, scenario := range map[string]func() (framework.Scenario, *fakeLabs, Options){
 		"one after the other": func() (framework.Scenario, *fakeLabs, Options) {
-			w := newWorld()
-			return fakeScenario(w), &fakeLabs{world: w}, Options{}
+			w, s := fakeWorld()
+			return s, &fakeLabs{world: w}, Options{}
 		},
 		"side by side": func() (framework.Scenario, *fakeLabs, Options) {
 			s, worlds := sideBySide()
@@ -58,13 +59,11 @@ func TestInterrupts(t *testing.T) {
 					checkInterrupted(t, e, labs)
 					r, there := e.Report()
 					for i, v := range r.Variants {
-						if judged := e.parallel == nil && at >= e.verdictOf(i); judged && v.Verdict != v.Expected { // which waits for nothing
-							t.Errorf("%s is %s, though it had its verdict", v.Name, v.Verdict)
+						if e.parallel == nil && at >= e.verdictOf(i) { // which waits for nothing
+							must.Equal(t, v.Name+" had its verdict", v.Expected, v.Verdict)
 						}
 					}
-					if !there && at > 0 {
-						t.Error("there is no report")
-					}
+					must.Equal(t, "there is a report", true, there || at == 0)
 				})
 			})
 		}
@@ -78,9 +77,7 @@ func TestInterrupts(t *testing.T) {
 					e, labs := execution(t)
 					began := time.Now()
 					e.Run(ctx, UndoWithin)
-					if late := time.Since(began) - after; late > time.Minute {
-						t.Errorf("the run went on for %s", late)
-					}
+					must.Equal(t, time.Since(began), true, time.Since(began)-after <= time.Minute)
 					checkInterrupted(t, e, labs)
 				})
 			})
@@ -90,26 +87,21 @@ func TestInterrupts(t *testing.T) {
 
 func checkInterrupted(t *testing.T, e *Execution, labs *fakeLabs) {
 	t.Helper()
-	if e.Left() != nil || labs.removed < labs.made || labs.open > 0 {
-		t.Errorf("%v left, %d labs made, %d removed, %d readers open", e.Left(), labs.made, labs.removed, labs.open)
-	}
+	must.Equal(t, "left", nil, e.Left())
+	must.Equal(t, "all labs removed, and readers open", [...]any{true, 0}, [...]any{labs.removed >= labs.made, labs.open})
 	r, there := e.Report()
 	if !there {
 		return // it had not begun
 	}
-	unknown := 0
+	unknown := false
 	for _, v := range r.Variants {
-		switch v.Verdict {
-		case string(framework.Unknown):
-			unknown++
-		case v.Expected:
-		default:
-			t.Errorf("%s is %s: %v", v.Name, v.Verdict, v.Reasons)
+		if v.Verdict == string(framework.Unknown) {
+			unknown = true
+		} else {
+			must.Equal(t, v.Reasons, v.Expected, v.Verdict)
 		}
 	}
-	if (r.Verdict == string(framework.Pass)) && unknown > 0 {
-		t.Errorf("the run passes, and %d variants are unknown", unknown)
-	}
+	must.Equal(t, "it passes, and a variant is unknown", false, r.Verdict == string(framework.Pass) && unknown)
 }
 
 // verdictOf is the number of the step that judges a variant.

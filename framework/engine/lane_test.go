@@ -9,6 +9,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/must"
 )
@@ -41,30 +42,20 @@ func TestTwoLabs(t *testing.T) {
 			p := play(t, newWorld(), s, &fakeLabs{beside: worlds}, o)
 			took[two] = time.Since(began)
 			r, _ := p.Report()
-			if p.status() != 0 {
-				t.Errorf("two labs %t: exit status %d:\n%s", two, p.status(), p)
-			}
+			must.Equal(t, p, 0, p.status())
 			labs, onSecond := []string{"fake"}, []string(nil)
 			if two {
 				labs, onSecond = []string{"fake", "fake-2"}, []string{"new", "way"}
 			}
-			var order, moved []string
-			for _, v := range r.Variants {
-				if order = append(order, v.Name); v.Topology != nil {
-					moved = append(moved, v.Name)
-				}
-			}
-			if !slices.Equal(p.labs.names, labs) || p.labs.removed != len(labs) || !slices.Equal(moved, onSecond) {
-				t.Errorf("two labs %t: labs %q, %d removed, on the second %q", two, p.labs.names, p.labs.removed, moved)
-			}
-			if want := []string{"old", "new", "way"}; !slices.Equal(order, want) {
-				t.Errorf("two labs %t: the report has %q, want %q", two, order, want)
-			}
+			name := func(v report.Variant) string { return v.Name }
+			moved := each.Where(r.Variants, func(v report.Variant) bool { return v.Topology != nil })
+			must.Equal(t, "labs", labs, p.labs.names)
+			must.Equal(t, "removed", len(labs), p.labs.removed)
+			must.Equal(t, "on the second", onSecond, each.Of(moved, name))
+			must.Equal(t, "in the report", []string{"old", "new", "way"}, each.Of(r.Variants, name))
 		})
 	}
-	if took[true] > took[false]*3/4 {
-		t.Errorf("two labs take %s, one takes %s", took[true], took[false])
-	}
+	must.Equal(t, took, true, took[true] <= took[false]*3/4)
 }
 
 // What a scenario or a run asks of its only lab excludes a second one.
@@ -78,9 +69,7 @@ func TestOneLab(t *testing.T) {
 			s = nodes
 		}
 		o.Second, o.Output = second, t.TempDir()
-		if New(s, &fakeLabs{}, o).HasSecondLab() {
-			t.Errorf("%s: there is a second lab", name)
-		}
+		must.Equal(t, name, false, New(s, &fakeLabs{}, o).HasSecondLab())
 	}
 }
 
@@ -96,9 +85,8 @@ func TestSecondLabFails(t *testing.T) {
 			labs.beside = worlds
 			p := play(t, newWorld(), s, labs, Options{Second: second})
 			r, there := p.Report()
-			if p.status() != 4 || p.Broken() == nil || !there || labs.removed < labs.made {
-				t.Errorf("exit status %d, broken: %v, a report: %t, %d labs made, %d removed", p.status(), p.Broken(), there, labs.made, labs.removed)
-			}
+			must.Equal(t, p, [...]any{4, true, true}, [...]any{p.status(), p.Broken() != nil, there})
+			must.Equal(t, "all labs are removed", true, labs.removed >= labs.made)
 			for _, v := range r.Variants {
 				want := string(framework.Unknown)
 				if v.Name == "old" || labs.noDown != nil {
@@ -122,17 +110,17 @@ func TestSecondLabJudges(t *testing.T) {
 		e := New(s, labs, o)
 		e.Run(t.Context(), UndoWithin)
 		r, _ := e.Report()
-		if r.Verdict != string(framework.Fail) || r.Variants[1].Verdict == string(framework.Prevented) || r.Variants[2].Verdict != string(framework.Prevented) {
-			t.Errorf("the run is %s: %+v", r.Verdict, r.Variants)
-		}
+		must.Equal(t, r.Variants, string(framework.Fail), r.Verdict)
+		const prevented = string(framework.Prevented)
+		must.Equal(t, "the third is", prevented, r.Variants[2].Verdict)
+		must.Equal(t, "the second is", false, r.Variants[1].Verdict == prevented)
 	})
 }
 
 // A page and a judge take a variant's own networks.
 func TestTopologyOfAVariant(t *testing.T) {
-	lab, second := &report.Topology{}, &report.Topology{}
-	r := report.Report{Topology: lab}
-	if r.TopologyOf(report.Variant{}) != lab || r.TopologyOf(report.Variant{Topology: second}) != second {
-		t.Error("not the topology of the variant's lab")
-	}
+	lab, second := report.Topology{}, report.Topology{}
+	r := report.Report{Topology: &lab}
+	must.Equal(t, "of the lab", true, r.TopologyOf(report.Variant{}) == &lab)
+	must.Equal(t, "of the variant", true, r.TopologyOf(report.Variant{Topology: &second}) == &second)
 }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -22,8 +21,6 @@ func TestLogsWithoutSecrets(t *testing.T) {
 	s := Session{lab: &logging{}, secrets: []string{"correct-horse", "info"}, evidence: Evidence{Dir: t.TempDir()}, unstored: func(err error) { t.Error(err) }}
 	must.NoError(t, s.keepLogs(t.Context(), time.Time{}, nil))
 	files := must.Get(filepath.Glob(filepath.Join(s.evidence.Dir, "*-log-cilium-agent*")))(t)
-	if len(files) != 1 {
-		t.Fatalf("%q", files)
-	}
-	must.Equal(t, "", "level=info --token='***'", string(must.Get(os.ReadFile(files[0]))(t)))
+	must.Equal(t, files, 1, len(files))
+	must.Equal(t, "", "level=info --token='***'", string(must.Read(t, files[0])))
 }

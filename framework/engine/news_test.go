@@ -1,12 +1,14 @@
 package engine
 
 import (
-	"slices"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // A probe that lost packets has recovered when it gets answers again, not when it is stopped.
@@ -35,16 +37,9 @@ func TestLosing(t *testing.T) {
 				Record: probe.Record{Probe: p, Started: began, Reported: at(2400), FarReported: at(2400), Stopped: test.stopped, Gone: test.gone},
 				Sent:   test.sent, Answered: test.answered, Seen: test.answered,
 			}
-			var before, want []string
-			if test.before {
-				before = []string{p.Name}
-			}
-			if test.after {
-				want = []string{p.Name}
-			}
-			if got := losing([]probe.Timeline{stored.At(at(2400))}, before, at(first*10), at((last+1)*10)); !slices.Equal(got, want) {
-				t.Errorf("losing packets: %q, want %q", got, want)
-			}
+			names := map[bool][]string{true: {p.Name}}
+			got := losing([]probe.Timeline{stored.At(at(2400))}, names[test.before], at(first*10), at((last+1)*10))
+			must.Equal(t, "losing packets", names[test.after], got, cmpopts.EquateEmpty())
 		})
 	}
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -49,9 +50,7 @@ func TestVariantsMeet(t *testing.T) {
 		for what, times := range map[string]map[string][]time.Time{"installed": installed, "faulted": faulted, "ready": ready} {
 			for run := range 2 {
 				for _, v := range s.Variants {
-					if got, want := times[v.Name][run], times["old"][run]; !got.Equal(want) {
-						t.Errorf("run %d of %s is %s at %s, that of old at %s", run+1, v.Name, what, got, want)
-					}
+					must.Equal(t, fmt.Sprint(what, " in run ", run+1, " of ", v.Name), times["old"][run], times[v.Name][run])
 				}
 			}
 		}

@@ -1,10 +1,8 @@
 package engine
 
 import (
-	"context"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -22,43 +20,29 @@ import (
 // before, and says in which step it was.
 func TestAReportIsThereWhileTheRunGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, output := newWorld(), t.TempDir()
-		s := fakeScenario(w)
+		w, s := fakeWorld()
+		output := t.TempDir()
 		looked := 0
 		look := func() {
-			runs, err := page.Runs(output)
-			if err != nil || len(runs) != 1 {
-				t.Fatalf("runs are %v, %v; want one", runs, err)
-			}
+			runs := must.Get(page.Runs(output))(t)
+			must.Equal(t, runs, 1, len(runs))
 			r := must.Get(report.Read(filepath.Join(runs[0], "report.json")))(t)
-			if r.Unfinished == nil || !slices.Equal(r.Unfinished.Steps, []string{"old: fault is injected"}) || r.Verdict != string(framework.Inconclusive) {
-				t.Errorf("in the fault it says %+v, verdict %s", r.Unfinished, r.Verdict)
-			}
-			if len(r.Variants) != 1 || r.Variants[0].Baseline.Seconds == 0 || r.Variants[0].Verdict != "" {
-				t.Errorf("of the variants it knows %+v", r.Variants)
-			}
-			if text, err := os.ReadFile(filepath.Join(runs[0], page.Name)); err != nil || !strings.Contains(string(text), "This run has not ended") {
-				t.Errorf("%v, or the page does not say that the run goes on", err)
-			}
-			if _, err := os.Lstat(report.Latest(output, s.Incident.Name)); err == nil {
-				t.Error("a run that has not ended is the latest")
-			}
+			must.Equal(t, "steps under way", []string{"old: fault is injected"}, r.Unfinished.Steps)
+			must.Equal(t, "verdict", string(framework.Inconclusive), r.Verdict)
+			v := r.Variants[0]
+			must.Equal(t, r.Variants, [...]any{1, true, ""}, [...]any{len(r.Variants), v.Baseline.Seconds > 0, v.Verdict})
+			must.Contain(t, string(must.Read(t, filepath.Join(runs[0], page.Name))), "This run has not ended")
+			must.Fail(t, must.Err(os.Lstat(report.Latest(output, s.Incident.Name))), "no such file") // it is not the latest
 			looked++
 		}
 		s = scripted(s, func(made *framework.Script) {
 			if len(made.Remedies) > 0 { // the affected variant's
-				inject := made.Fault.Inject
-				made.Fault.Inject = func(ctx context.Context, r *framework.Run) error {
-					look()
-					return inject(ctx, r)
-				}
+				before(&made.Fault.Inject, look)
 			}
 		})
 		e := New(s, &fakeLabs{world: w}, Options{Output: output, Command: func(s framework.Scenario) string { return "relapse run it, " + s.Incident.Name }})
 		e.Run(t.Context(), UndoWithin)
-		if looked == 0 {
-			t.Fatal("there was no poll")
-		}
+		must.Equal(t, "polls", 1, looked)
 		checkPublished(t, e)
 	})
 }
@@ -67,14 +51,12 @@ func TestAReportIsThereWhileTheRunGoesOn(t *testing.T) {
 func checkPublished(t *testing.T, e *Execution) {
 	t.Helper()
 	r := must.Get(report.Read(filepath.Join(e.Dir(), "report.json")))(t)
-	if r.Unfinished != nil || r.Incident == nil || r.Topology == nil || r.Command != "relapse run it, fake" {
-		t.Errorf("at the end the report is of %+v, %+v, %+v, %q", r.Unfinished, r.Incident, r.Topology, r.Command)
-	}
+	has := [...]bool{r.Unfinished != nil, r.Incident != nil, r.Topology != nil}
+	must.Equal(t, "unfinished, incident, topology", [...]bool{false, true, true}, has)
+	must.Equal(t, "command", "relapse run it, fake", r.Command)
 	var steps []string
 	for _, s := range r.Steps {
-		if s.Ended == nil || s.Ended.Before(s.Began) || s.Failed != "" {
-			t.Errorf("step %+v", s)
-		}
+		must.Equal(t, s, [...]any{false, ""}, [...]any{s.Ended.Before(s.Began), s.Failed})
 		if s.Scope == "old" {
 			steps = append(steps, s.Name)
 		}
@@ -87,29 +69,23 @@ func checkPublished(t *testing.T, e *Execution) {
 	}
 	must.Equal(t, "steps", planned, steps)
 	v := r.Variants[0]
-	if v.Began == nil || v.Fault == nil || v.Fault.Struck.Before(v.Fault.Began) || v.Onset == nil || v.Onset.Before(v.Fault.Began) {
-		t.Fatalf("began %v, fault %+v, onset %v", v.Began, v.Fault, v.Onset)
-	}
+	ordered := v.Began != nil && !v.Fault.Struck.Before(v.Fault.Began) && !v.Onset.Before(v.Fault.Began)
+	must.Equal(t, v.Fault, true, ordered)
 	for _, f := range v.Findings {
-		if f.During == "fault" && (f.At == nil || f.At.Sub(v.Fault.Began).Milliseconds() != *f.CameMS) {
-			t.Errorf("finding %+v came at %v", f, f.At)
+		if f.During == "fault" {
+			must.Equal(t, f, *f.CameMS, f.At.Sub(v.Fault.Began).Milliseconds())
 		}
 	}
 	last := v.Fault.Struck
 	for _, m := range v.Remedies {
-		if m.Began == nil || m.Applied == nil || m.Began.Before(last) || m.Applied.Before(*m.Began) {
-			t.Errorf("remedy %q ran from %v to %v, after %v", m.Name, m.Began, m.Applied, last)
-			continue
-		}
+		must.Equal(t, m, false, m.Began.Before(last) || m.Applied.Before(*m.Began))
 		last = *m.Applied
 	}
-	if len(v.Ends) == 0 || !slices.Equal(v.ToBeHurt, v.ProbesHurt) {
-		t.Errorf("ends %v, to lose packets %v", v.Ends, v.ToBeHurt)
-	}
-	h := must.Get(history.Load(filepath.Join(e.Dir(), v.EvidenceDir)))(t)
-	if seen := h.Presences(); len(seen) != 1 || seen[0].Object != detect.Named("a") || len(seen[0].Times) < 2 {
-		t.Errorf("seen were %+v, want the one finding, gone and come again with the remedies", seen)
-	}
+	must.Equal(t, "there are ends", true, len(v.Ends) > 0)
+	must.Equal(t, "to lose packets", v.ToBeHurt, v.ProbesHurt)
+	seen := must.Get(history.Load(filepath.Join(e.Dir(), v.EvidenceDir)))(t).Presences()
+	must.Equal(t, seen, [...]any{1, detect.Named("a")}, [...]any{len(seen), seen[0].Object})
+	must.Equal(t, "gone and come again with the remedies", true, len(seen[0].Times) >= 2)
 	must.Get(os.Stat(filepath.Join(e.Dir(), page.Name)))(t)
 }
 

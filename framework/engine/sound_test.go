@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,24 +19,21 @@ import (
 // on a kept lab, as bisect and qualify have it.
 func TestRestorePanicsUnclassified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		s := fakeScenario(w)
+		w, s := fakeWorld()
 		s.Variants = s.Variants[:1]
 		s.Variants[0].Role = framework.Unclassified
 		s = scripted(s, func(s *framework.Script) { undoing(func() error { panic("a bug") })(w, s) })
 		p := play(t, w, s, &fakeLabs{}, Options{Keep: true})
 		r, _ := p.Report()
-		if p.Broken() == nil || r.Verdict == "pass" {
-			t.Errorf("the lab is not restored, and the run is %s, broken: %v, released %d (kept for the next version)", r.Verdict, p.Broken(), p.labs.released)
-		}
+		must.Fail(t, p.Broken(), "a bug")
+		must.Equal(t, p, false, r.Verdict == "pass")
 	})
 }
 
 // The stored half of a killed run is inconclusive.
 func TestJudgeOfKilledRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		s := fakeScenario(w)
+		w, s := fakeWorld()
 		p := play(t, w, s, &fakeLabs{}, Options{})
 		r := must.Get(report.Read(filepath.Join(p.Dir(), "report.json")))(t)
 		// As publish leaves it: the second variant has not begun.
@@ -46,9 +42,7 @@ func TestJudgeOfKilledRun(t *testing.T) {
 		must.NoError(t, r.Write(p.Dir()))
 		must.NoError(t, os.RemoveAll(filepath.Join(p.Dir(), "evidence", "new")))
 		again := must.Get(judgeAgain(p.Dir(), s))(t)
-		if again.Report.Verdict == "pass" {
-			t.Errorf("half of a run that was killed is judged %s; not on record %q", again.Report.Verdict, again.NotOnRecord)
-		}
+		must.Equal(t, again.NotOnRecord, false, again.Report.Verdict == "pass")
 	})
 }
 
@@ -90,8 +84,7 @@ func TestImagesThatRan(t *testing.T) {
 		"the affected version's alone":                       {agent2, podOf(agent1, of+built1), 4, ""},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			w := newWorld()
-			s := fakeScenario(w)
+			w, s := fakeWorld()
 			s = scripted(s, func(made *framework.Script) { made.Remedies = nil })
 			s.Variants[0].Images, s.Variants[1].Images = []string{agent1}, []string{test.fixed}
 			if test.fixed == agent2 {
@@ -99,9 +92,8 @@ func TestImagesThatRan(t *testing.T) {
 			}
 			p := play(t, w, s, labsRunning(test.running), Options{})
 			r, _ := p.Report()
-			if p.status() != test.status || !strings.Contains(strings.Join(r.Variants[0].Reasons, "; "), test.reason) {
-				t.Errorf("status %d, want %d\n%s", p.status(), test.status, describe(t, p))
-			}
+			must.Equal(t, p, test.status, p.status())
+			must.Contain(t, strings.Join(r.Variants[0].Reasons, "; "), test.reason)
 		})
 	}
 }
@@ -135,26 +127,22 @@ func TestUselessRemedyOfPartialIncident(t *testing.T) {
 		inBubble(t, tt.name, func(t *testing.T) {
 			p := testCase{old: func(w *world, s *framework.Script) {
 				s.Partial = tt.partial
-				s.Remedies = []framework.Remedy{
-					{ID: "useless", Name: "useless", Watch: 4 * time.Second, Apply: func(context.Context, *framework.Run) error {
-						tt.apply(w)
-						for i := range 200 {
-							after(time.Duration(i)*sendsEvery, func() {
-								w.do(func() {
-									if tt.shares && len(w.found) > 0 {
-										w.lost[outToA] = i%2 == 0
-									}
-								})
+				s.Remedies = []framework.Remedy{{ID: "useless", Name: "useless", Watch: 4 * time.Second, Apply: doing(func() {
+					tt.apply(w)
+					for i := range 200 {
+						after(time.Duration(i)*sendsEvery, func() {
+							w.do(func() {
+								if tt.shares && len(w.found) > 0 {
+									w.lost[outToA] = i%2 == 0
+								}
 							})
-						}
-						return nil
-					}},
-				}
+						})
+					}
+				})}}
 			}}.play(t)
 			r, _ := p.Report()
-			if got := r.Variants[0].Remedies[0].Verdict; got != tt.want || (p.status() == 0) != (tt.want == verdict.DoesNotHelp) {
-				t.Errorf("status %d, remedy %s, want %s; %s", p.status(), got, tt.want, p)
-			}
+			must.Equal(t, p, tt.want, r.Variants[0].Remedies[0].Verdict)
+			must.Equal(t, p, tt.want == verdict.DoesNotHelp, p.status() == 0)
 		})
 	}
 }
@@ -183,9 +171,7 @@ func TestRemedyBetweenBursts(t *testing.T) {
 				})(w, s)
 			}}.play(t)
 			r, _ := p.Report()
-			if got := r.Variants[0].Remedies[0].Verdict; got != tt.want || p.status() != tt.status {
-				t.Errorf("status %d, remedy %s, want %s; %s", p.status(), got, tt.want, p)
-			}
+			must.Equal(t, p, [...]any{tt.want, tt.status}, [...]any{r.Variants[0].Remedies[0].Verdict, p.status()})
 		})
 	}
 }
@@ -193,15 +179,12 @@ func TestRemedyBetweenBursts(t *testing.T) {
 // A version is not refused if another image than the one that was built refuses.
 func TestRefusedByAnotherImage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		s := scripted(fakeScenario(w), func(s *framework.Script) {
-			all(uninstalled, refuses("no such option"))(nil, s)
-		})
+		w, s := fakeWorld()
+		s = scripted(s, func(s *framework.Script) { all(uninstalled, refuses("no such option"))(nil, s) })
 		s.Variants = s.Variants[:1]
 		s.Variants[0].Role, s.Variants[0].Images = framework.Unclassified, []string{agent1}
 		p := play(t, w, s, labsRunning(podOf(agent1, "quay.io/vendor/agent@"+built2)), Options{})
-		if r, _ := p.Report(); r.Variants[0].Verdict == "refused" {
-			t.Error("another image than the one that was built refuses, and the version is refused (not affected)")
-		}
+		r, _ := p.Report()
+		must.Equal(t, "refused, and so not affected", false, r.Variants[0].Verdict == "refused")
 	})
 }

@@ -3,14 +3,15 @@ package engine
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -37,10 +38,7 @@ func judgesTheSame(t *testing.T, s framework.Scenario, e *Execution) {
 	if errors.As(err, &not) && allUnbegun(stored) {
 		return
 	}
-	if err != nil {
-		t.Error(err)
-		return
-	}
+	must.NoError(t, err)
 	if d := again.Differences; !again.Same() {
 		for _, v := range again.Report.Variants {
 			t.Logf("%s: %q %+v", v.Name, v.Reasons, v.Remedies)
@@ -54,32 +52,22 @@ func judgesTheSame(t *testing.T, s framework.Scenario, e *Execution) {
 // variant's verdict stays the same.
 func TestJudgesEachRepeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		s := fakeScenario(w)
+		w, s := fakeWorld()
 		p := play(t, w, s, &fakeLabs{}, Options{Repeat: 3})
-		stored, there := p.Report()
-		if !there {
-			t.Fatal("there is no report")
-		}
+		stored, _ := p.Report()
 		run := &stored.Variants[0].Repeats.Runs[1]
 		was := run.Verdict
 		run.Verdict = string(framework.Missed)
 		must.NoError(t, stored.Write(p.Dir()))
 		again := must.Get(judgeAgain(p.Dir(), s))(t)
 		want := []compare.Difference{{Variant: run.Scope, What: "verdict", A: string(framework.Missed), B: was}}
-		if diff := cmp.Diff(want, again.Differences.Verdicts); diff != "" || again.Same() {
-			t.Errorf("judged the same: %v (-want +got):\n%s", again.Same(), diff)
-		}
+		must.Equal(t, "verdicts", want, again.Differences.Verdicts)
+		must.Equal(t, "judged the same", false, again.Same())
 	})
 }
 
 func allUnbegun(r report.Report) bool {
-	for _, v := range r.Variants {
-		if v.Began != nil {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(r.Variants, func(v report.Variant) bool { return v.Began != nil })
 }
 
 func judgeAgain(dir string, s framework.Scenario) (verdict.Judgement, error) {
@@ -105,13 +93,10 @@ func recordMeetsSchema(t *testing.T, path string) {
 	lines.Buffer(nil, 10<<20)
 	n := 0
 	for ; lines.Scan(); n++ {
-		if err := schema.Validate("record", lines.Bytes()); err != nil {
-			t.Fatalf("line %d: %v: %s", n+1, err, lines.Text())
-		}
+		must.Equal(t, lines.Text(), nil, schema.Validate("record", lines.Bytes()))
 	}
-	if lines.Err() != nil || n == 0 {
-		t.Errorf("%d lines, %v", n, lines.Err())
-	}
+	must.NoError(t, lines.Err())
+	must.Equal(t, "there are lines", true, n > 0)
 }
 
 // mute is a detector that says nothing any more.
@@ -139,8 +124,7 @@ func scripted(s framework.Scenario, change func(*framework.Script)) framework.Sc
 // What detectors and the script say today decides, and not what they said then.
 func TestJudgeWithOtherScript(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		s := fakeScenario(w)
+		w, s := fakeWorld()
 		run := play(t, w, s, &fakeLabs{}, Options{})
 		recordMeetsSchema(t, filepath.Join(run.Dir(), "evidence", "old", history.FileName))
 		expecting := func(edit func(*framework.Finding)) func(*framework.Script) {
@@ -164,12 +148,10 @@ func TestJudgeWithOtherScript(t *testing.T) {
 			{"more probes must lose packets", func(s *framework.Script) { s.Impacted = s.Probes[:2] }, "unknown", ""},
 		} {
 			again := must.Get(judgeAgain(run.Dir(), scripted(s, test.change)))(t)
-			if again.Same() || !strings.Contains(again.String(), test.says) {
-				t.Errorf("%s: the same is %v, and it says:\n%s", test.name, again.Same(), again)
-			}
-			if old, fixed := again.Report.Variants[0], again.Report.Variants[1]; old.Verdict != test.verdict || fixed.Verdict != "prevented" {
-				t.Errorf("%s: %s, %s; want %s, prevented: %v", test.name, old.Verdict, fixed.Verdict, test.verdict, old.Reasons)
-			}
+			must.Equal(t, test.name+": the same", false, again.Same())
+			must.Contain(t, again.String(), test.says)
+			old, fixed := again.Report.Variants[0], again.Report.Variants[1]
+			must.Equal(t, test.name, [...]string{test.verdict, "prevented"}, [...]string{old.Verdict, fixed.Verdict})
 		}
 	})
 }
@@ -177,31 +159,23 @@ func TestJudgeWithOtherScript(t *testing.T) {
 // Of a run that was killed the record holds all up to then.
 func TestJudgeAfterACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		s := fakeScenario(w)
+		w, s := fakeWorld()
 		run := play(t, w, s, &fakeLabs{}, Options{Variants: []string{"old"}})
 		record := filepath.Join(run.Dir(), "evidence", "old", history.FileName)
 		whole := must.Read(t, record)
 		verdicts := map[string]int{}
 		for part := 1; part <= 20; part++ {
 			must.NoError(t, os.WriteFile(record, whole[:len(whole)*part/20], 0o644))
-			again, err := judgeAgain(run.Dir(), s)
-			if err != nil {
-				t.Errorf("%d of 20: %v", part, err)
-				continue
-			}
+			again := must.Get(judgeAgain(run.Dir(), s))(t)
 			v := again.Report.Variants[0]
 			verdicts[v.Verdict]++
-			if part < 20 && again.Report.Verdict == "pass" {
-				t.Errorf("%d of 20: it passes", part)
-			}
-			if v.Verdict == "unknown" && !strings.Contains(strings.Join(v.Reasons, "; "), "the stored run has no record of it") {
-				t.Errorf("%d of 20: %v", part, v.Reasons)
+			must.Equal(t, fmt.Sprint(part, " of 20 passes"), false, part < 20 && again.Report.Verdict == "pass")
+			if v.Verdict == "unknown" {
+				must.Contain(t, strings.Join(v.Reasons, "; "), "the stored run has no record of it")
 			}
 		}
-		if verdicts["unknown"] == 0 || verdicts["reproduced"] == 0 || len(verdicts) != 2 {
-			t.Errorf("%v", verdicts)
-		}
+		must.Equal(t, verdicts, 20, verdicts["unknown"]+verdicts["reproduced"])
+		must.Equal(t, verdicts, 2, len(verdicts))
 	})
 }
 
@@ -220,12 +194,9 @@ func TestNotJudgeable(t *testing.T) {
 			must.NoError(t, os.MkdirAll(filepath.Join(dir, test.v.EvidenceDir), 0o755))
 		}
 		_, err := verdict.Open(dir, report.Report{Variants: []report.Variant{test.v}})
-		var not *verdict.NotJudgeableError
-		if !errors.As(err, &not) || !strings.Contains(err.Error(), test.says) {
-			t.Errorf("%s: %v, want %q", test.name, err, test.says)
-		}
+		must.Fail(t, err, test.says)
+		must.Equal(t, test.name, true, errors.As(err, new(*verdict.NotJudgeableError)))
 	}
-	if _, err := verdict.Open(t.TempDir(), report.Report{Variants: []report.Variant{{Name: "old", EvidenceDir: "../old"}}}); err == nil || !strings.Contains(err.Error(), "not below it") {
-		t.Error(err)
-	}
+	above := report.Report{Variants: []report.Variant{{Name: "old", EvidenceDir: "../old"}}}
+	must.Fail(t, must.Err(verdict.Open(t.TempDir(), above)), "not below it")
 }

@@ -64,8 +64,7 @@ func TestUnclassified(t *testing.T) {
 			framework.Prevented, 0, "no probe lost packets"},
 	} {
 		inBubble(t, test.name, func(t *testing.T) {
-			w := newWorld()
-			s := fakeScenario(w)
+			w, s := fakeWorld()
 			s.Tested = []framework.Tested{{Name: "fake", Default: "1.0.0", Varied: true}}
 			s.At = func(versions map[string]string) framework.Variant {
 				return framework.Variant{
@@ -81,23 +80,18 @@ func TestUnclassified(t *testing.T) {
 			p := play(t, w, s, &fakeLabs{}, Options{})
 			r, _ := p.Report()
 			v := r.Variants[0]
-			if v.Verdict != string(test.verdict) || p.status() != test.status || v.Name != "fake-1.2.3" || v.Expected != "" || r.Half != "" {
-				t.Errorf("%s, exit status %d; want %s, %d: %s", v.Verdict, p.status(), test.verdict, test.status, p)
-			}
+			must.Equal(t, p, [...]any{string(test.verdict), test.status}, [...]any{v.Verdict, p.status()})
+			must.Equal(t, "name, expected, half", [...]string{"fake-1.2.3", "", ""}, [...]string{v.Name, v.Expected, r.Half})
 			if test.status == 0 {
 				for expected, want := range map[framework.Verdict]framework.RunVerdict{
 					"": framework.Observed, test.verdict: framework.Pass, framework.Unknown: framework.Fail,
 				} {
 					s.Variants[0].Expect = expected
-					if again := must.Get(judgeAgain(p.Dir(), s))(t); again.Report.Verdict != string(want) {
-						t.Errorf("%q expected: %s, want %s", expected, again.Report.Verdict, want)
-					}
+					must.Equal(t, expected, string(want), must.Get(judgeAgain(p.Dir(), s))(t).Report.Verdict)
 				}
 			}
 			must.Contain(t, strings.Join(v.Reasons, "; "), test.because)
-			if len(v.Remedies) > 0 || len(v.Checks) > 1 {
-				t.Errorf("remedies %v, checks %v: none was requested", v.Remedies, v.Checks)
-			}
+			must.Equal(t, v.Checks, [...]any{0, true}, [...]any{len(v.Remedies), len(v.Checks) <= 1}) // none was requested
 		})
 	}
 }

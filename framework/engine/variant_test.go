@@ -1,9 +1,6 @@
 package engine
 
 import (
-	"context"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -19,13 +16,10 @@ func TestEvidenceThatCannotBeKept(t *testing.T) {
 	v.evidence.Dir = "/dev/null/evidence"
 	v.keep("log", "text")
 	v.keep("log", "text")
-	if len(v.judge.Result.Reasons) != 2 || !strings.Contains(v.judge.Result.Reasons[0], "folder of the evidence") {
-		t.Errorf("reasons %q", v.judge.Result.Reasons)
-	}
-	err := v.scenario.Broken()
-	if err == nil || !strings.HasPrefix(err.Error(), "the run could not be stored: ") || !v.scenario.notStored {
-		t.Errorf("broken: %v, lost %t", err, v.scenario.notStored)
-	}
+	must.Equal(t, v.judge.Result.Reasons, 2, len(v.judge.Result.Reasons))
+	must.Contain(t, v.judge.Result.Reasons[0], "folder of the evidence")
+	must.Fail(t, v.scenario.Broken(), "the run could not be stored: ")
+	must.Equal(t, "not stored", true, v.scenario.notStored)
 	v.judge.Conclude(v.h.Now())
 	must.Equal(t, "verdict", framework.Inconclusive, v.scenario.verdict())
 }
@@ -45,23 +39,20 @@ func TestReplaced(t *testing.T) {
 		{"by the next, in a lab that is kept", true, true, []int{0, 1}},
 	} {
 		inBubble(t, tt.name, func(t *testing.T) {
-			w := newWorld()
-			s := fakeScenario(w)
+			w, s := fakeWorld()
 			undone := make([]int, len(s.Variants))
 			for i := range s.Variants {
 				script := s.Variants[i].Script
 				s.Variants[i].Script = func() framework.Script {
 					made := script()
-					undo := made.Fault.Undo
 					made.Fault.Replaced = tt.replaced
-					made.Fault.Undo = func(ctx context.Context, r *framework.Run) error { undone[i]++; return undo(ctx, r) }
+					before(&made.Fault.Undo, func() { undone[i]++ })
 					return made
 				}
 			}
 			p := play(t, w, s, &fakeLabs{cpu: CPUTime{1, 1, 1}}, Options{Keep: tt.keep})
-			if !slices.Equal(undone, tt.undone) || p.report.Verdict != string(framework.Pass) || p.report.CPU == nil {
-				t.Errorf("%s, CPU %v; undone %v, want %v", p.report.Verdict, p.report.CPU, undone, tt.undone)
-			}
+			must.Equal(t, "undone", tt.undone, undone)
+			must.Equal(t, p, [...]any{string(framework.Pass), true}, [...]any{p.report.Verdict, p.report.CPU != nil})
 		})
 	}
 }

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -80,12 +79,9 @@ func TestWatchRemembersFirstSightings(t *testing.T) {
 			{"lost a", detect.Active, 7 * verdict.PollEvery},
 			{"swapped b", detect.Active, 10 * verdict.PollEvery},
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("seen %v, want %v", got, want)
-		}
-		if last := w.history.View().Findings(); len(last) != 1 || last[0].Object != detect.Named("b") {
-			t.Errorf("found %v, want b alone: a was seen earlier, not in the last poll", last)
-		}
+		must.Equal(t, "seen", want, got)
+		objects := each.Of(w.history.View().Findings(), func(f detect.Finding) detect.Object { return f.Object })
+		must.Equal(t, "found in the last poll", []detect.Object{detect.Named("b")}, objects)
 	})
 }
 
@@ -95,14 +91,10 @@ func TestWatchSaysWhatWasSeenSince(t *testing.T) {
 		pollTimes(2)
 		time.Sleep(verdict.PollEvery / 2)
 		since := time.Now()
-		if seen := w.history.View().Seen(since); len(seen) > 0 {
-			t.Errorf("seen %v in no look at all", seen)
-		}
+		must.Equal(t, "seen in no poll at all", 0, len(w.history.View().Seen(since)))
 		pollTimes(2)
 		seen := w.history.View().Seen(since)
-		if len(seen) != 1 || !seen[0].At.After(since) {
-			t.Errorf("seen %v, want a again", seen)
-		}
+		must.Equal(t, seen, true, len(seen) == 1 && seen[0].At.After(since))
 	})
 }
 
@@ -124,9 +116,7 @@ func TestWatchDropsTheLookThatStopCutsShort(t *testing.T) {
 		}, detecting(d), &history.History{}, nil)
 		synctest.Wait()
 		w.Stop()
-		if seen := w.history.View().Seen(time.Time{}); len(seen) > 0 {
-			t.Errorf("seen %v", seen)
-		}
+		must.Equal(t, "seen", 0, len(w.history.View().Seen(time.Time{})))
 	})
 }
 
@@ -182,9 +172,8 @@ func TestUntilNamedOnABusyMachine(t *testing.T) {
 				return []detect.Finding{lost}
 			})), &history.History{}, nil)
 			defer w.Stop()
-			if named, saw := isNamed(t, w, []framework.Finding{framework.As(lost)}, time.Now(), time.Second); named != test.named {
-				t.Errorf("shown by poll %d: named %v, saw %s", test.look, named, saw)
-			}
+			named, saw := isNamed(t, w, []framework.Finding{framework.As(lost)}, time.Now(), time.Second)
+			must.Equal(t, saw, test.named, named)
 		})
 	}
 }
@@ -198,12 +187,10 @@ func TestUntilTakesALookThatBeganAfterTheCall(t *testing.T) {
 		began := time.Now()
 		lost := framework.As(found("lost", "b", detect.Active))
 		d.says(found("lost", "b", detect.Active))
-		if named, saw := isNamed(t, w, []framework.Finding{lost}, began.Add(1), time.Minute); !named {
-			t.Fatal(saw)
-		}
-		if took := time.Since(began); took == 0 || took > 2*verdict.PollEvery {
-			t.Errorf("named after %s, want the next poll", took)
-		}
+		named, saw := isNamed(t, w, []framework.Finding{lost}, began.Add(1), time.Minute)
+		must.Equal(t, saw, true, named)
+		took := time.Since(began)
+		must.Equal(t, took, true, took > 0 && took <= 2*verdict.PollEvery) // by the next poll
 	})
 }
 
@@ -214,9 +201,8 @@ func TestUntilNoFindings(t *testing.T) {
 			began := time.Now()
 			pollTimes(int(verdict.NoFindingsFor/verdict.PollEvery) + 1)
 			called := time.Now()
-			if _, none, q := withoutFindings(t, w, began, time.Minute); !none || time.Since(called) > 2*verdict.PollEvery {
-				t.Errorf("%+v after %s, want the next poll", q, time.Since(called))
-			}
+			_, none, q := withoutFindings(t, w, began, time.Minute)
+			must.Equal(t, q, true, none && time.Since(called) <= 2*verdict.PollEvery) // by the next poll
 		})
 	})
 	t.Run("the context ends", func(t *testing.T) {
@@ -224,9 +210,8 @@ func TestUntilNoFindings(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			err := waiting(w).untilNoFindings(ctx, history.NoFindings, time.Now(), time.Minute)
-			if _, _, marked := w.history.UnderWay(framework.StepObserve).At(history.NoFindings, ""); !errors.Is(err, context.Canceled) || marked {
-				t.Errorf("%v, marked %v; want the context's error and no mark", err, marked)
-			}
+			_, _, marked := w.history.UnderWay(framework.StepObserve).At(history.NoFindings, "")
+			must.Equal(t, err, [...]bool{true, false}, [...]bool{errors.Is(err, context.Canceled), marked})
 		})
 	})
 }
