@@ -39,7 +39,8 @@ func (c canaries) sow(path string, value any) any {
 		if kept.MatchString(path) {
 			return value
 		}
-		if canary := fmt.Sprintf("canary%dx", len(c)); !isNumber(value) {
+		if _, text := value.(string); text {
+			canary := fmt.Sprintf("canary%dx", len(c))
 			c[canary] = path
 			return canary
 		}
@@ -47,11 +48,6 @@ func (c canaries) sow(path string, value any) any {
 		return int64(7300000 + len(c))
 	}
 	return value
-}
-
-func isNumber(value any) bool {
-	_, text := value.(string)
-	return !text
 }
 
 // printed are the paths whose canaries a qualification prints or stores.
@@ -116,9 +112,7 @@ func TestCanaries(t *testing.T) {
 		sown += len(c)
 		maps.Copy(printed, c.printed(t, r))
 	}
-	if sown < 100 {
-		t.Errorf("%d canaries", sown)
-	}
+	must.Equal(t, "a hundred canaries", true, sown >= 100)
 	goldentest.Compare(t, "canaries.txt", strings.Join(slices.Sorted(maps.Keys(printed)), "\n")+"\n")
 }
 
@@ -126,10 +120,9 @@ func TestCanaries(t *testing.T) {
 func TestCanariesOfConfigMap(t *testing.T) {
 	in := fine()
 	in.From, in.To = "1.11.6", "1.12.4"
-	var err error
-	in.Configuration, err = compared(configdrift.Cilium(), in, map[string]string{"bpf-lb-algorithm": "canary1x", "our-own-key": "canary2x"})
-	must.NoError(t, err)
-	if says := fmt.Sprint(in.Configuration.Drifts, Judge(in, bounds, again)); strings.Contains(says, "canary2x") || !strings.Contains(says, "our-own-key is set") {
-		t.Errorf("the key's value is stored, or the key is not:\n%s", says)
-	}
+	keys := map[string]string{"bpf-lb-algorithm": "canary1x", "our-own-key": "canary2x"}
+	in.Configuration = must.Get(compared(configdrift.Cilium(), in, keys))(t)
+	says := fmt.Sprint(in.Configuration.Drifts, Judge(in, bounds, again))
+	must.Contain(t, says, "our-own-key is set")
+	must.Equal(t, "the value in "+says, 0, strings.Count(says, "canary2x"))
 }

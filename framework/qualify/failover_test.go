@@ -1,11 +1,12 @@
 package qualify
 
 import (
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/upgrade"
+	"github.com/relapse-dev/relapse/topology/each"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // A failover that takes longer with the new version than with the old one is a NO-GO, and so is one
@@ -54,16 +55,10 @@ func TestFailoverRow(t *testing.T) {
 			}
 			in.Upgrade.Measures.Failovers = test.tried
 			q := Judge(in, bounds, again)
-			for _, r := range q.Rows {
-				if r.Name != "lost" {
-					continue
-				}
-				if r.State != test.state || r.From != test.from || r.To != test.to || !strings.Contains(r.Says, test.says) || q.Verdict != test.verdict {
-					t.Errorf("%s: %+v", q.Heading(), r)
-				}
-				return
-			}
-			t.Error("there is no row")
+			r, _ := each.First(q.Rows, func(r Row) bool { return r.Name == "lost" })
+			want := [...]any{test.state, test.from, test.to, test.verdict}
+			must.Equal(t, q.Heading(), want, [...]any{r.State, r.From, r.To, q.Verdict})
+			must.Contain(t, r.Says, test.says)
 		})
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/schema"
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -124,12 +125,10 @@ func TestOtherwise(t *testing.T) {
 			Component: "c", From: "1.0.0", To: "1.1.0", Under: "without it", Upgrade: Upgrade{Measures: tt.first},
 			Otherwise: &Otherwise{"with it", Upgrade{Measures: tt.second}},
 		}, bounds, again)
-		if q.Verdict != tt.verdict || !strings.HasPrefix(q.Heading(), tt.begins) {
-			t.Errorf("%s, want %s", q.Heading(), tt.begins)
-		}
-		if n := len(slices.DeleteFunc(q.Rows, func(r Row) bool { return !strings.HasPrefix(r.Name, "with it: ") })); n < 3 {
-			t.Errorf("%d rows are of the second upgrade", n)
-		}
+		must.Equal(t, q.Heading(), tt.verdict, q.Verdict)
+		must.Contain(t, "begins "+q.Heading(), "begins "+tt.begins)
+		second := each.Where(q.Rows, func(r Row) bool { return strings.HasPrefix(r.Name, "with it: ") })
+		must.Equal(t, "three rows are of the second upgrade", true, len(second) >= 3)
 	}
 }
 
@@ -168,19 +167,15 @@ func TestJudge(t *testing.T) {
 	notBack := func(r *upgrade.Restart) { r.Ready, r.NotBack = time.Time{}, "no session" }
 	on := func(p upgrade.Path) []upgrade.Path { return []upgrade.Path{p} }
 	during := func(p upgrade.Path) func(*Inputs) {
-		return func(in *Inputs) { in.Upgrade.Measures.Upgrade.During.Paths = on(p) }
+		return traffic(func(m measures) { m.Upgrade.During.Paths = on(p) })
 	}
-	afterwards := func(p upgrade.Path) func(*Inputs) {
-		return func(in *Inputs) { in.Upgrade.Measures.Upgrade.After.Paths = on(p) }
-	}
+	afterwards := func(p upgrade.Path) func(*Inputs) { return traffic(func(m measures) { m.Upgrade.After.Paths = on(p) }) }
 	atRest := func(p upgrade.Path, then func(*Inputs)) func(*Inputs) {
 		return func(in *Inputs) { in.Upgrade.Measures.Resting.Paths = on(p); then(in) }
 	}
 	const atOnce = "upgrade, rollback at once"
 	undone := func(p upgrade.Path, notDone string) func(*Inputs) {
-		return traffic(func(m measures) {
-			m.Undone = &upgrade.Undone{Node: "node2", NotDone: notDone, Phase: phase(p)}
-		})
+		return traffic(func(m measures) { m.Undone = &upgrade.Undone{Node: "node2", NotDone: notDone, Phase: phase(p)} })
 	}
 	// restarted is what the restart in the middle has, by its probes, and what the whole upgrade.
 	restarted := func(p, during upgrade.Path, each ...upgrade.ProbeCount) func(*Inputs) {
@@ -380,21 +375,13 @@ func TestJudge(t *testing.T) {
 			in := fine()
 			test.change(&in)
 			q := Judge(in, bounds, again)
-			if q.Verdict != test.verdict || !strings.Contains(q.Why, test.why) || strings.Contains(q.Why, "\n") {
-				t.Errorf("%s: %s\nwant %s: %s", q.Verdict, q.Why, test.verdict, test.why)
-			}
+			must.Equal(t, q.Why, [...]any{test.verdict, 0}, [...]any{q.Verdict, strings.Count(q.Why, "\n")})
+			must.Contain(t, q.Why, test.why)
 			found := slices.ContainsFunc(q.Rows, func(r Row) bool { return r.Title() == test.row && r.State == test.state })
-			for _, r := range q.Rows {
-				if r.Says == "" {
-					t.Errorf("%s says nothing", r.Title())
-				}
-				if r.State == Fails && r.Command == "" {
-					t.Errorf("%s does not say how to see it again", r.Title())
-				}
+			for _, r := range q.Rows { // what fails says how to see it again
+				must.Equal(t, r, [...]bool{false, false}, [...]bool{r.Says == "", r.State == Fails && r.Command == ""})
 			}
-			if !found || len(q.NotTested) == 0 {
-				t.Errorf("no row %q is %s: %+v; not tested: %q", test.row, test.state, q.Rows, q.NotTested)
-			}
+			must.Equal(t, q.Rows, [...]bool{true, true}, [...]bool{found, len(q.NotTested) > 0})
 		})
 	}
 }
@@ -412,15 +399,13 @@ func TestStillThereComesFirst(t *testing.T) {
 	in := fine()
 	in.Incidents = []Incident{incident("prevented", "reproduced"), incident("reproduced", "reproduced")}
 	q := Judge(in, bounds, again)
-	if q.Rows[0].State != Warning || q.Inputs.Incidents[1].Outcome != advise.StillThere || q.Verdict != NoGo {
-		t.Errorf("%+v", q.Rows[0])
-	}
-	if in.Incidents[0].Outcome != "" {
-		t.Error("the inputs were changed")
-	}
+	of := [...]any{q.Rows[0].State, q.Inputs.Incidents[1].Outcome, q.Verdict}
+	must.Equal(t, q.Rows[0], [...]any{Warning, advise.StillThere, NoGo}, of)
+	must.Equal(t, "the inputs", "", in.Incidents[0].Outcome)
 	for _, r := range q.Rows {
-		if r.State == Fails && (r.Remedy == "" || r.Issue == "" || r.Command != "relapse run flood --with c=1.1.0") {
-			t.Errorf("it does not say what to do: %+v", r)
+		if r.State == Fails { // it says what to do
+			must.Equal(t, r, [...]bool{true, true}, [...]bool{r.Remedy != "", r.Issue != ""})
+			must.Equal(t, "", "relapse run flood --with c=1.1.0", r.Command)
 		}
 	}
 }
@@ -488,11 +473,8 @@ func TestWritten(t *testing.T) {
 			must.Equal(t, "read", whole(), read, cmpopts.EquateComparable(netip.Prefix{}))
 		case FileJUnit:
 			var read reporters.JUnitTestSuites
-			if err := xml.Unmarshal(got, &read); err != nil || read.Failures != 3 || read.Errors != 1 || read.Tests != len(whole().Rows) {
-				t.Errorf("%v, %+v", err, read)
-			}
-		case FileText:
-			must.Contain(t, "begins "+string(got), "begins NO-GO: ")
+			must.NoError(t, xml.Unmarshal(got, &read))
+			must.Equal(t, read, [...]int{3, 1, len(whole().Rows)}, [...]int{read.Failures, read.Errors, read.Tests})
 		}
 	}
 	must.Equal(t, "left", nil, must.Get(filepath.Glob(filepath.Join(dir, "*.tmp")))(t))
@@ -554,9 +536,8 @@ func TestDocument(t *testing.T) {
 		"a ConfigMap in pieces": {"kind: ConfigMap\ndata: [a]\n", "", "document 1 is not a ConfigMap"},
 	} {
 		got, err := Document([]byte(test.text), "Corefile")
-		if got != test.want || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
-			t.Errorf("%s: %q, %v", name, got, err)
-		}
+		must.Equal(t, name, [...]any{test.want, test.err == ""}, [...]any{got, err == nil})
+		must.Contain(t, fmt.Sprint(err), test.err)
 	}
 }
 
@@ -565,9 +546,7 @@ func FuzzReadConfigMap(f *testing.F) {
 	f.Add("kind: List\nitems: [{kind: ConfigMap}]")
 	f.Fuzz(func(t *testing.T, stream string) {
 		c, err := ReadConfigMap(strings.NewReader(stream), "c")
-		if (err == nil) != (len(c.Data) > 0) {
-			t.Errorf("%+v, %v", c, err)
-		}
+		must.Equal(t, err, err == nil, len(c.Data) > 0)
 	})
 }
 
@@ -576,11 +555,8 @@ func TestBadValueIsNotJudged(t *testing.T) {
 	in := Inputs{From: "1.0.0", To: "1.1.0", Configuration: Configuration{Keys: 1, Drifts: []configdrift.Drift{
 		{Key: "k", Kind: configdrift.BadValue, Before: "1", After: configdrift.NotKnown, Says: "k is set to x."},
 	}}}
-	for _, r := range Judge(in, bounds, again).Rows {
-		if r.Name == "k" && (r.State != NotJudged || !r.Decides) {
-			t.Errorf("%+v", r)
-		}
-	}
+	r, _ := each.First(Judge(in, bounds, again).Rows, func(r Row) bool { return r.Name == "k" })
+	must.Equal(t, r, [...]any{NotJudged, true}, [...]any{r.State, r.Decides})
 	v, _ := conclude(in.configuration(again))
 	must.Equal(t, "", Unknown, v)
 }

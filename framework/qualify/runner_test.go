@@ -1,6 +1,7 @@
 package qualify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/mod/module"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -153,23 +153,20 @@ func TestRun(t *testing.T) {
 			r := qualified(t)
 			p := &fakeParts{steps: test.steps, errs: test.errs}
 			err := r.Run(t.Context(), p)
-			if strings.Contains(test.name, "available") && test.want == "" && len(p.asked)+p.upgrades > 0 {
-				t.Errorf("labs came up: %q, %d upgrades", p.asked, p.upgrades)
+			if strings.Contains(test.name, "available") && test.want == "" {
+				must.Equal(t, "labs, and upgrades", [...]int{0, 0}, [...]int{len(p.asked), p.upgrades})
 			}
-			if test.errs["upgrade"] == engine.ErrInterrupted && len(p.asked) > 0 {
-				t.Errorf("%q came before the upgrade", p.asked)
+			if test.errs["upgrade"] == engine.ErrInterrupted {
+				must.Equal(t, "came before the upgrade", 0, len(p.asked))
 			}
 			q := r.Result()
 			says := q.Heading()
 			if err != nil {
 				q.Verdict, says = "", err.Error()
 			}
-			if q.Verdict != test.want || !strings.Contains(says, test.says) {
-				t.Errorf("%s, %s\nwant %s, %s", q.Verdict, says, test.want, test.says)
-			}
-			if broken := r.Broken(); (broken == nil) != (test.broken == "") || broken != nil && broken.Error() != test.broken {
-				t.Errorf("broken: %v, want %s", broken, test.broken)
-			}
+			must.Equal(t, says, test.want, q.Verdict)
+			must.Contain(t, says, test.says)
+			must.Equal(t, "broken", cmp.Or(test.broken, "<nil>"), fmt.Sprint(r.Broken()))
 			if want := min(len(p.asked), 2); len(p.asked) != 2 && p.down != want || p.down == 0 && len(p.asked) > 0 {
 				t.Errorf("%d labs were taken down after %q", p.down, p.asked)
 			}
@@ -192,9 +189,8 @@ func TestConfigurationIsRead(t *testing.T) {
 		must.NoError(t, r.plan())
 		r.in.Path = path
 		must.NoError(t, r.Run(t.Context(), &fakeParts{errs: map[string]error{"configuration": test.err}}))
-		if got := r.Result().Heading(); got != test.want || !errors.Is(r.Broken(), test.err) {
-			t.Errorf("%s (%v)\nwant %s", got, r.Broken(), test.want)
-		}
+		must.Equal(t, "", test.want, r.Result().Heading())
+		must.Equal(t, r.Broken(), true, errors.Is(r.Broken(), test.err))
 	}
 }
 
@@ -234,9 +230,9 @@ func TestKnownIncidents(t *testing.T) {
 			q := r.Result()
 			must.Equal(t, "asked", test.asked, p.asked)
 			must.Equal(t, "verdict", test.want, q.Verdict)
-			if not := strings.Join(q.NotTested, "\n"); !strings.Contains(not, test.says) || test.says == "" && strings.Contains(not, "earlier run") {
-				t.Errorf("not tested: %s\nwant %q", not, test.says)
-			}
+			not := strings.Join(q.NotTested, "\n")
+			must.Contain(t, not, test.says)
+			must.Equal(t, not, test.says != "", strings.Contains(not, "earlier run"))
 			must.Equal(t, "results of this run", len(test.asked), len(q.known(""))-1)
 		})
 	}
@@ -268,9 +264,8 @@ func TestRunIsInterrupted(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	r := qualified(t)
 	p := &fakeParts{steps: map[string]bisect.Step{"node-drain 1.18.4": ran(framework.Reproduced)}}
-	if err := r.Run(ctx, interrupting{p, interrupt}); !errors.Is(err, engine.ErrInterrupted) || p.down != 1 || len(p.asked) != 2 {
-		t.Fatalf("%v, %d labs down after %q", err, p.down, p.asked)
-	}
+	err := r.Run(ctx, interrupting{p, interrupt})
+	must.Equal(t, err, [...]any{true, 1, 2}, [...]any{errors.Is(err, engine.ErrInterrupted), p.down, len(p.asked)})
 	must.Contain(t, "begins "+string(must.Read(t, filepath.Join(r.Dir, FileText))), "begins UNKNOWN: ", "node-drain (", notRun)
 }
 
@@ -281,18 +276,17 @@ func TestResume(t *testing.T) {
 		"node-drain 1.19.3": {Outcome: bisect.Skipped, Why: "not built: it broke"},
 	}, errs: map[string]error{"masquerade-drift 1.19.3": engine.ErrInterrupted}}
 	first := qualified(t)
-	if err := first.Run(t.Context(), p); !errors.Is(err, engine.ErrInterrupted) || len(p.asked) != 3 || p.upgrades != 1 {
-		t.Fatalf("%v after %q", err, p.asked)
-	}
+	err := first.Run(t.Context(), p)
+	must.Equal(t, err, [...]any{true, 3, 1}, [...]any{errors.Is(err, engine.ErrInterrupted), len(p.asked), p.upgrades})
 	resume := func(p *fakeParts, asked []string, upgrades int) *Runner {
 		t.Helper()
 		r := qualified(t)
 		must.NoError(t, r.Resume(first.Dir))
 		must.NoError(t, r.Run(t.Context(), p))
 		q := r.Result()
-		if q.Verdict != Go || !q.Began.Equal(first.began) || p.upgrades != upgrades || r.Dir != first.Dir || !cmp.Equal(p.asked, asked) {
-			t.Errorf("%s, began %s (want %s), %d upgrades, in %s (want %s), asked %q", q.Heading(), q.Began, first.began, p.upgrades, r.Dir, first.Dir, p.asked)
-		}
+		must.Equal(t, "asked", asked, p.asked)
+		got := [...]any{q.Verdict, true, p.upgrades, r.Dir}
+		must.Equal(t, q.Heading(), [...]any{Go, q.Began.Equal(first.began), upgrades, first.Dir}, got)
 		return r
 	}
 	resume(&fakeParts{}, []string{"node-drain 1.19.3", "masquerade-drift 1.19.3"}, 0)
@@ -319,9 +313,8 @@ func TestResumeIsRefused(t *testing.T) {
 		return r.Dir
 	}
 	other := store(func(r *Runner) { r.in.To = "1.12.0" })
-	configured := store(func(r *Runner) {
-		r.in.Configuration = Configuration{Source: "-", ConfigMap: "kube-system/cilium-config"}
-	})
+	config := Configuration{Source: "-", ConfigMap: "kube-system/cilium-config"}
+	configured := store(func(r *Runner) { r.in.Configuration = config })
 	moved := store(func(r *Runner) { r.in.Subnets = netip.MustParsePrefix("10.200.0.0/16") })
 	broken, empty := t.TempDir(), t.TempDir()
 	must.Write(t, filepath.Join(broken, FileJSON), `{"schema":"relapse.report/v2"}`)
@@ -385,9 +378,7 @@ func TestIncidentThatNeedsAValue(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := must.Get(New(Request{Component: "cilium", From: "1.18.4", To: "1.19.3", Values: c.values}, []framework.Scenario{needs}))(t)
 			told := slices.Contains(r.in.LeftOut, "lost-permission cannot happen with your values: it needs bgpControlPlane.enabled")
-			if runs := len(r.in.Incidents) == 1; runs != c.runs || told == c.runs {
-				t.Errorf("runs: %t; left out: %q", runs, r.in.LeftOut)
-			}
+			must.Equal(t, r.in.LeftOut, [...]bool{c.runs, !c.runs}, [...]bool{len(r.in.Incidents) == 1, told})
 		})
 	}
 }
@@ -403,10 +394,9 @@ func TestTrials(t *testing.T) {
 		var got []string
 		for _, tr := range trials {
 			got = append(got, tr.String())
-			i, err := tr.incident()
-			if err != nil || i.OfUpgrade != strings.Contains(i.Command, "1.0.0") || !strings.Contains(i.Command, "2.0.0") {
-				t.Errorf("%v, %+v", err, i)
-			}
+			i := must.Get(tr.incident())(t)
+			must.Contain(t, i.Command, "2.0.0")
+			must.Equal(t, i.Command, i.OfUpgrade, strings.Contains(i.Command, "1.0.0"))
 		}
 		if err != nil {
 			got = []string{err.Error()}
@@ -425,9 +415,7 @@ func TestSubnets(t *testing.T) {
 	must.Equal(t, "", 2, len(labs))
 	for _, lab := range labs {
 		for _, n := range lab.Networks {
-			if !request.Subnets.Contains(n.Subnet.Addr()) {
-				t.Errorf("%s of %s has %s", n.Name, lab.Name, n.Subnet)
-			}
+			must.Equal(t, n, true, request.Subnets.Contains(n.Subnet.Addr()))
 		}
 	}
 	must.Equal(t, "the inputs have", request.Subnets, r.in.Subnets)

@@ -2,10 +2,11 @@ package qualify
 
 import (
 	"net/netip"
-	"strings"
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework/upgrade"
+	"github.com/relapse-dev/relapse/topology/each"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // The address from which pods' packets arrive outside may not change. An incident that is about
@@ -16,10 +17,7 @@ func TestSources(t *testing.T) {
 		return upgrade.Source{Probe: "a->b", Address: netip.MustParseAddr(address), Of: of, Packets: packets}
 	}
 	node, pod := source("10.0.0.1", upgrade.OfNode, 9000), source("10.1.0.1", upgrade.OfPod, 9000)
-	few := pod
-	few.Packets = 10
-	many := pod
-	many.Packets = 11
+	few, many := source("10.1.0.1", upgrade.OfPod, 10), source("10.1.0.1", upgrade.OfPod, 11)
 	type phases struct{ resting, during, after, back, backAfter []upgrade.Source }
 	one := []upgrade.Source{node}
 	for _, test := range []struct {
@@ -58,14 +56,11 @@ func TestSources(t *testing.T) {
 				phase.Paths = append(phase.Paths, p)
 			}
 			q := Judge(in, bounds, again)
-			if q.Verdict != test.verdict || !strings.Contains(q.Why, test.why) {
-				t.Errorf("%s: %s\nwant %s: %s", q.Verdict, q.Why, test.verdict, test.why)
-			}
-			for _, r := range q.Rows {
-				if r.Part == PartIncident && (r.State != test.incident || !strings.Contains(r.Says, test.says)) {
-					t.Errorf("the incident is %s: %s", r.State, r.Says)
-				}
-			}
+			must.Equal(t, q.Why, test.verdict, q.Verdict)
+			must.Contain(t, q.Why, test.why)
+			r, _ := each.First(q.Rows, func(r Row) bool { return r.Part == PartIncident })
+			must.Equal(t, r.Says, test.incident, r.State)
+			must.Contain(t, r.Says, test.says)
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/placeholder"
 	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/framework/upgrade"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/must"
 )
@@ -67,9 +68,8 @@ extraConfig: {only-old: "1", devices: bond0}
 		must.Equal(t, path, any(want), got)
 	}
 	for _, path := range []string{"image.repository", "image.tag", "tolerations"} {
-		if got, there := chart.Get(r.Values.OfLab(), path); there {
-			t.Errorf("on the lab %s is %v: want the chart's own", path, got)
-		}
+		_, there := chart.Get(r.Values.OfLab(), path)
+		must.Equal(t, path, false, there) // it is the chart's own
 	}
 }
 
@@ -78,9 +78,8 @@ func TestValuesAreRefusedByTheNewChart(t *testing.T) {
 	r := must.Get(New(valued(t, must.Get(adapted(t, "routingMode: old"))(t)), catalogue))(t)
 	q := r.Result()
 	want := "the chart of 1.19.0 refuses the values of my.yaml: routingMode old has been removed in v1.19"
-	if q.Verdict != NoGo || q.Why != want || r.upgradable || !strings.HasSuffix(r.in.Upgrade.Why, "removed in v1.19") {
-		t.Errorf("%s: %s, upgradable: %t, %s", q.Verdict, q.Why, r.upgradable, r.in.Upgrade.Why)
-	}
+	must.Equal(t, "", [...]any{NoGo, want, false}, [...]any{q.Verdict, q.Why, r.upgradable})
+	must.Contain(t, r.in.Upgrade.Why+"end", "removed in v1.19end")
 }
 
 // What no chart reads is told, and refuses nothing.
@@ -93,12 +92,9 @@ func TestValuesAreUnread(t *testing.T) {
 		"value routingmode changes nothing that either chart renders with these values (nearest: routingMode)",
 	}
 	must.Equal(t, "", want, v.Unread)
-	r := must.Get(New(valued(t, v), catalogue))(t)
-	if rows := r.Result().Rows; !slices.ContainsFunc(rows, func(r Row) bool {
-		return r.Name == "values without effect" && r.State == Warning && r.Says == strings.Join(want, "; ")
-	}) {
-		t.Errorf("no row says so: %+v", rows)
-	}
+	rows := must.Get(New(valued(t, v), catalogue))(t).Result().Rows
+	r, _ := each.First(rows, func(r Row) bool { return r.Name == "values without effect" })
+	must.Equal(t, rows, [...]any{Warning, strings.Join(want, "; ")}, [...]any{r.State, r.Says})
 }
 
 // A variable without a value is missed if the lab's release needs it.
@@ -127,12 +123,8 @@ func TestValuesOfAnotherCloud(t *testing.T) {
 func TestKernelsNeeds(t *testing.T) {
 	for _, mode := range []labvalues.Mode{{Tunnel: "vxlan"}, {Tunnel: "geneve"}, {Encryption: "wireguard"}, {Encryption: "ipsec"}, {IPIP: true}, {Netkit: true}} {
 		for kind := range mode.Devices() {
-			if kernels[kind].what == "" || kernels[kind].option == "" {
-				t.Errorf("%s has no words", kind)
-			}
-			if _, err := host.Lacks(kind); err != nil && strings.Contains(err.Error(), "no test of") {
-				t.Error(err)
-			}
+			must.Equal(t, kernels[kind], false, kernels[kind].what == "" || kernels[kind].option == "")
+			must.Equal(t, kind, 0, strings.Count(fmt.Sprint(must.Err(host.Lacks(kind))), "no test of"))
 		}
 	}
 }
@@ -158,9 +150,9 @@ func TestValuesThatConcernPaths(t *testing.T) {
 
 func TestValuesWithout(t *testing.T) {
 	v := must.Get(adapted(t, "{encryption: {enabled: true, type: wireguard}}", "netkit", "encryption"))(t)
-	if got := Judge(Inputs{Values: v, Family: "dual"}, bounds, again).Heading(); !strings.HasPrefix(got, "UNKNOWN with IPv4 and IPv6, without encryption: ") || v.Mode.Encryption != "" {
-		t.Errorf("%s; %s", got, v.Mode)
-	}
+	heading := Judge(Inputs{Values: v, Family: "dual"}, bounds, again).Heading()
+	must.Contain(t, "begins "+heading, "begins UNKNOWN with IPv4 and IPv6, without encryption: ")
+	must.Equal(t, "encryption", "", v.Mode.Encryption)
 	must.Fail(t, CheckWithout("netkit", "encryptoin"), `"encryptoin" is no feature to go without; nearest is "encryption"`)
 }
 
