@@ -132,9 +132,8 @@ func (s *server) configOf(t *testing.T, nodes *Nodes) *rest.Config {
 "clusters":[{"name":"a","cluster":{"server":"` + s.URL + `"}}],"users":[{"name":"a","user":{"token":"t"}}]}`
 	must.Write(t, file, text)
 	config, name, err := Client{Kubeconfig: file, Version: "v1.2.3", Nodes: nodes, Further: further}.Config()
-	if err != nil || name != "a" {
-		t.Fatalf("context %q, error %v", name, err)
-	}
+	must.NoError(t, err)
+	must.Equal(t, "context", "a", name)
 	must.Equal(t, "", RequestsPerSecond, config.RateLimiter.QPS())
 	config.RateLimiter = flowcontrol.NewFakeAlwaysRateLimiter() // else a read takes seconds
 	return config
@@ -186,9 +185,8 @@ func TestAuditOnlyLists(t *testing.T) {
 	s.lists["/apis/cilium.io/v2alpha1/ciliumbgpclusterconfigs"] = `{"apiVersion":"cilium.io/v2alpha1","kind":"CiliumBGPClusterConfig","metadata":{"name":"a"},"spec":{}}`
 	_, r, err := audited(t, s, frr(t, map[string]string{"10.5.112.0/24": "10.4.94.32", "10.5.114.0/24": "10.4.94.21"}))
 	must.NoError(t, err)
-	if len(r.Findings)+len(r.Unread)+len(r.NotJudged)+len(r.Once) != 0 || r.Reads != 2 || r.Nodes != 2 {
-		t.Errorf("%+v, want nothing found in two reads", r)
-	}
+	told := len(r.Findings) + len(r.Unread) + len(r.NotJudged) + len(r.Once)
+	must.Equal(t, "told, reads, nodes", [...]int{0, 2, 2}, [...]int{told, r.Reads, r.Nodes})
 	var role struct {
 		Kind  string
 		Rules []struct{ APIGroups, Resources, Verbs []string }
@@ -205,9 +203,8 @@ func TestAuditOnlyLists(t *testing.T) {
 	for asked := range s.asked {
 		method, at, _ := strings.Cut(asked, " ")
 		i := slices.IndexFunc(resources, func(r schema.GroupVersionResource) bool { return bundle.Path(r) == at })
-		if method != http.MethodGet || i < 0 || !permitted[resources[i].Group+"/"+resources[i].Resource] {
-			t.Errorf("asked %s, which the role does not permit", asked)
-		}
+		lists := method == http.MethodGet && i >= 0 && permitted[resources[i].Group+"/"+resources[i].Resource]
+		must.Equal(t, "permitted: "+asked, true, lists)
 	}
 	must.Equal(t, "asked for", len(resources), len(s.asked))
 	must.Equal(t, "user agents", map[string]bool{"relapse-audit/v1.2.3": true}, s.agents)
@@ -351,18 +348,16 @@ func TestUnread(t *testing.T) {
 	s := incident(t, "10.5.112.0/24", "10.5.114.0/24")
 	s.refused = []string{"/api/v1/nodes"}
 	reads, _, err := audited(t, s)
-	var unreadable *UnreadableError
-	if !errors.As(err, &unreadable) || !strings.Contains(err.Error(), "not for you") || len(reads) != 1 {
-		t.Errorf("%d reads, error %v, want one and the server's reason", len(reads), err)
-	}
+	must.Fail(t, err, "not for you")
+	must.Equal(t, err, [...]any{1, true}, [...]any{len(reads), errors.As(err, new(*UnreadableError))})
 	s.refused = []string{"/apis/cilium.io/v2/ciliumnodes", "/apis/rbac.authorization.k8s.io/v1/roles"}
 	_, r, err := audited(t, s)
 	must.NoError(t, err)
 	must.Equal(t, r.Unread, [...]int{2, 0}, [...]int{len(r.Unread), len(r.Findings)})
 	s.Close()
-	if _, _, err := audited(t, s); !errors.As(err, &unreadable) || !strings.Contains(err.Error(), "connection refused") {
-		t.Errorf("error %v", err)
-	}
+	_, _, err = audited(t, s)
+	must.Fail(t, err, "connection refused")
+	must.Equal(t, err, true, errors.As(err, new(*UnreadableError)))
 }
 
 // What an earlier read had and the last one has not is left open, though no router is expected
@@ -466,18 +461,15 @@ func TestInterrupted(t *testing.T) {
 			cancel()
 		}
 	})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
-	}
+	must.Equal(t, err, true, errors.Is(err, context.Canceled))
 }
 
 // A finding has one ID while it is latent and active, and on more routers.
 func TestID(t *testing.T) {
 	f, worse, other := twin(detect.Latent), twin(detect.Active, "tor1"), twin(detect.Latent)
 	worse.Pods, worse.Says, other.Announcer = []string{"a/b"}, "Another sentence.", "c"
-	if id(f) != id(worse) || id(f) == id(other) || len(id(f)) != 12 {
-		t.Errorf("IDs %s, %s and %s", id(f), id(worse), id(other))
-	}
+	must.Equal(t, "ID", id(f), id(worse))
+	must.Equal(t, id(other), [...]any{12, false}, [...]any{len(id(f)), id(f) == id(other)})
 }
 
 // Each detector of the catalogue runs, or is listed with what it lacks.
@@ -492,24 +484,18 @@ func TestEveryDetectorIsNamed(t *testing.T) {
 		}
 		lacking[detect.SessionReset{}.Name()] = true // a history of more than a few seconds
 		for _, n := range notRun(in) {
-			if !lacking[n.Detector] || n.Lacks == "" {
-				t.Errorf("%+v: %+v is listed, and lacks nothing", in, n)
-			}
+			must.Equal(t, n, true, lacking[n.Detector] && n.Lacks != "")
 			delete(lacking, n.Detector)
 			named[n.Detector] = true
 		}
 		for name, lacks := range lacking {
-			if lacks {
-				t.Errorf("%+v: %s lacks a source, and is not listed", in, name)
-			}
+			must.Equal(t, name+" lacks a source, and is not listed", false, lacks)
 		}
 	}
 	for _, s := range scenarios.All {
 		for _, v := range s.Variants {
 			for _, d := range v.Script().Detectors {
-				if !named[d.Name()] {
-					t.Errorf("%s has detector %s, of which an audit says nothing", s.Incident.Name, d.Name())
-				}
+				must.Equal(t, s.Incident.Name+" has "+d.Name()+", which is named", true, named[d.Name()])
 			}
 		}
 	}

@@ -146,9 +146,8 @@ func TestChangesOfACluster(t *testing.T) {
 	must.Contain(t, came[0].String()+"end",
 		" + not read: workloads: listing Deployments: list on deployments in apps is not permitted: ", "("+RoleHint+")end")
 	must.NoError(t, os.Rename(filepath.Join(filepath.Dir(right.Command[0]), "rib"), filepath.Join(filepath.Dir(tor.Command[0]), "rib")))
-	if gone := take(); len(gone) != 3 || gone[0].What != FindingGone {
-		t.Errorf("then it tells: %s", gone)
-	}
+	gone := take()
+	must.Equal(t, gone, [...]any{3, FindingGone}, [...]any{len(gone), gone[0].What})
 	r := must.Get(c.State())(t)
 	must.Equal(t, "findings, unread, nodes", [...]int{0, 1, 2}, [...]int{len(r.Findings), len(r.Unread), r.Nodes})
 }

@@ -18,7 +18,6 @@ func TestCost(t *testing.T) {
 	for _, n := range s.asked {
 		asked += n
 	}
-	if c.Requests != asked || c.Bytes < int64(2*len(s.lists["/api/v1/nodes"])) || c.PeakMemory < 1<<20 {
-		t.Errorf("%+v, want %d requests", c, asked)
-	}
+	must.Equal(t, "requests", asked, c.Requests)
+	must.Equal(t, c, true, c.Bytes >= int64(2*len(s.lists["/api/v1/nodes"])) && c.PeakMemory >= 1<<20)
 }

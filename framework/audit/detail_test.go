@@ -41,10 +41,8 @@ func TestLayers(t *testing.T) {
 			[]string{"agent, CiliumNode.spec.ipam.podCIDRs: master2"}},
 		{"a router whose FIB cannot be read", detect.Finding{Detector: "route-ownership", Object: detect.Prefix(p), Routers: []string{"tor1"}}, ribOnly,
 			[]string{"agent, CiliumNode.spec.ipam.podCIDRs: master2", "RIB, tor1: no route"}},
-		{
-			"a range that a router has", detect.Finding{Detector: "route-ownership", Object: detect.Prefix(netip.MustParsePrefix("10.5.112.0/24")), Routers: []string{"tor1"}}, read,
-			[]string{"API, Node.spec.podCIDRs: master1", "agent, CiliumNode.spec.ipam.podCIDRs: master1", "RIB, tor1: next hop 10.4.94.31 (master1)", "FIB, tor1: no route"},
-		},
+		{"a range that a router has", detect.Finding{Detector: "route-ownership", Object: detect.Prefix(netip.MustParsePrefix("10.5.112.0/24")), Routers: []string{"tor1"}}, read,
+			[]string{"API, Node.spec.podCIDRs: master1", "agent, CiliumNode.spec.ipam.podCIDRs: master1", "RIB, tor1: next hop 10.4.94.31 (master1)", "FIB, tor1: no route"}},
 		{"an address of a Service", detect.Finding{Detector: "service-route", Object: detect.Prefix(netip.MustParsePrefix("192.0.2.7/32")), Routers: []string{"tor1"}}, read,
 			[]string{"API, BGPAdvertisement: announced by master1", "API, EndpointSlice: 10.5.112.9", "RIB, tor1: no route", "FIB, tor1: no route"}},
 	} {
@@ -67,9 +65,7 @@ func TestMostLayers(t *testing.T) {
 		})
 	}
 	f := detailed(detect.Finding{Detector: "image-pin", Object: detect.Named("DaemonSet kube-system/agent, container agent")}, read, Reached{})
-	if len(f.Layers) != mostLayers || f.MoreLayers != 2*mostLayers {
-		t.Errorf("%d statements and %d more", len(f.Layers), f.MoreLayers)
-	}
+	must.Equal(t, "statements, and more", [...]int{mostLayers, 2 * mostLayers}, [...]int{len(f.Layers), f.MoreLayers})
 }
 
 func TestAgain(t *testing.T) {
@@ -81,60 +77,46 @@ func TestAgain(t *testing.T) {
 		by   Reached
 		want []string
 	}{
-		{
-			"a range that is not announced",
+		{"a range that is not announced",
 			detect.Finding{Detector: "route-ownership", Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "master2", Routers: []string{"tor1"}, Pods: []string{"a/b"}},
 			Reached{Kubectl: []string{"--context=c 1"}, Routers: []bgprouter.Declared{{Name: "tor1", Kind: bgprouter.BIRD, Command: []string{"docker", "exec", "tor1"}}}},
 			[]string{
 				"kubectl '--context=c 1' get ciliumnodes.cilium.io/master2 '--output=jsonpath={.spec.ipam.podCIDRs}'",
 				"kubectl '--context=c 1' get pods --all-namespaces --output=wide --field-selector=spec.nodeName=master2",
 				"docker exec tor1 birdc -r 'show route 10.5.115.0/24 all'", "docker exec tor1 ip -4 route show to exact 10.5.115.0/24",
-			},
-		},
-		{
-			"a range that nobody holds, on a router that is not known",
+			}},
+		{"a range that nobody holds, on a router that is not known",
 			detect.Finding{Detector: "route-ownership", Object: detect.Prefix(netip.MustParsePrefix("10.5.120.0/24")), Announcer: "master1", Routers: []string{"tor1"}}, Reached{},
 			[]string{
 				"kubectl get ciliumnodes.cilium.io --output=custom-columns=NAME:.metadata.name,PODCIDRS:.spec.ipam.podCIDRs",
 				"kubectl get node/master1 --output=wide",
 				"tor1: vtysh -c 'show bgp ipv4 unicast 10.5.120.0/24'", "tor1: birdc -r 'show route 10.5.120.0/24 all'", "tor1: ip -4 route show to exact 10.5.120.0/24",
-			},
-		},
-		{
-			"an address of a Service",
+			}},
+		{"an address of a Service",
 			detect.Finding{Detector: "service-route", Object: detect.Prefix(netip.MustParsePrefix("192.0.2.7/32"))}, Reached{},
 			[]string{
 				"kubectl get service/web --namespace=shop --output=wide",
 				"kubectl get endpointslices --namespace=shop --selector=kubernetes.io/service-name=web",
-			},
-		},
-		{
-			"an address of a node", detect.Finding{Detector: "node-address", Object: detect.Named("master1")}, Reached{},
+			}},
+		{"an address of a node", detect.Finding{Detector: "node-address", Object: detect.Named("master1")}, Reached{},
 			[]string{
 				"kubectl get node/master1 '--output=jsonpath={.status.addresses}'", "kubectl get node/master1 '--output=jsonpath={.metadata.annotations}'",
 				"kubectl get ciliumnodes.cilium.io/master1 '--output=jsonpath={.spec.addresses}'",
-			},
-		},
-		{
-			"a right", detect.Finding{Detector: "permission", Object: detect.Named("ServiceAccount kube-system/cilium, example/cilium:v1.18.4"), Pods: []string{"kube-system/cilium-1"}}, Reached{},
+			}},
+		{"a right", detect.Finding{Detector: "permission", Object: detect.Named("ServiceAccount kube-system/cilium, example/cilium:v1.18.4"), Pods: []string{"kube-system/cilium-1"}}, Reached{},
 			[]string{
 				"kubectl auth can-i --list --as=system:serviceaccount:kube-system:cilium",
 				"kubectl get pod/cilium-1 --namespace=kube-system '--output=custom-columns=NODE:.spec.nodeName,IMAGE:.spec.containers[*].image,RUNS:.status.containerStatuses[*].imageID'",
-			},
-		},
-		{
-			"an image", detect.Finding{Detector: "image-pin", Object: detect.Named("DaemonSet kube-system/kube-router, container kube-router")}, Reached{},
-			[]string{"kubectl get daemonset/kube-router --namespace=kube-system '--output=custom-columns=IMAGE:.spec.template.spec.containers[*].image,PULLED:.spec.template.spec.containers[*].imagePullPolicy'"},
-		},
+			}},
+		{"an image", detect.Finding{Detector: "image-pin", Object: detect.Named("DaemonSet kube-system/kube-router, container kube-router")}, Reached{},
+			[]string{"kubectl get daemonset/kube-router --namespace=kube-system '--output=custom-columns=IMAGE:.spec.template.spec.containers[*].image,PULLED:.spec.template.spec.containers[*].imagePullPolicy'"}},
 		{"a key", detect.Finding{Detector: "config-drift", Object: detect.Named("ConfigMap kube-system/cilium-config, a.b")}, Reached{},
 			[]string{`kubectl get configmap/cilium-config --namespace=kube-system '--output=jsonpath={.data.a\.b}'`}},
-		{
-			"a name that a shell would run", detect.Finding{Detector: "node-address", Object: detect.Named("-o'$(id);")}, Reached{},
+		{"a name that a shell would run", detect.Finding{Detector: "node-address", Object: detect.Named("-o'$(id);")}, Reached{},
 			[]string{
 				`kubectl get 'node/-o'"'"'$(id);' '--output=jsonpath={.status.addresses}'`, `kubectl get 'node/-o'"'"'$(id);' '--output=jsonpath={.metadata.annotations}'`,
 				`kubectl get 'ciliumnodes.cilium.io/-o'"'"'$(id);' '--output=jsonpath={.spec.addresses}'`,
-			},
-		},
+			}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var got []string
@@ -149,8 +131,6 @@ func TestAgain(t *testing.T) {
 // Each detector that runs has commands for its findings.
 func TestEveryDetectorIsShownAgain(t *testing.T) {
 	for _, d := range detectors {
-		if shows[d.Name()] == nil {
-			t.Errorf("nothing shows the findings of %s again", d.Name())
-		}
+		must.Equal(t, d.Name(), true, shows[d.Name()] != nil)
 	}
 }

@@ -66,10 +66,8 @@ func TestFalseAlarms(t *testing.T) {
 		{name: "calico-pools", judgement: judgement{notJudged: []string{"IPPool storage is not exported by BGP"}}, faults: []fault{
 			{"the pool is to be exported", []edit{{old: "disableBGPExport: true", new: "disableBGPExport: false"}}, judgement{findings: []string{"active unannounced 10.50.3.0/26", "active unannounced 10.50.7.64/26"}}},
 			{"worker2's block is lost", lost("10.244.235.128/26"), judgement{findings: []string{"active unannounced 10.244.235.128/26"}, notJudged: []string{"IPPool storage"}}},
-			{
-				"the pool is to be exported, and a filter may keep it back",
-				[]edit{{old: "disableBGPExport: true", new: "disableBGPExport: false"}, {old: "asNumber: 64512}", new: "asNumber: 64512, filters: [storage]}"}}, judgement{notJudged: []string{"it has a range of the node of another pool"}, open: true},
-			},
+			{"the pool is to be exported, and a filter may keep it back",
+				[]edit{{old: "disableBGPExport: true", new: "disableBGPExport: false"}, {old: "asNumber: 64512}", new: "asNumber: 64512, filters: [storage]}"}}, judgement{notJudged: []string{"it has a range of the node of another pool"}, open: true}},
 		}},
 		{name: "calico-borrowed", faults: []fault{
 			{"worker2 announces an address that worker1 uses", []edit{{old: "prefix: 10.244.189.66/32", new: "prefix: 10.244.189.65/32"}}, judgement{findings: []string{"latent wrong-announcer 10.244.189.65/32"}}},
@@ -101,22 +99,16 @@ func TestFalseAlarms(t *testing.T) {
 		}},
 		{name: "cilium-services-only", judgement: judgement{notJudged: []string{keptIn}}, faults: []fault{
 			{"the Service is lost", lost("192.0.2.1/32"), judgement{findings: []string{"active no-route 192.0.2.1/32"}, notJudged: []string{keptIn}}},
-			{
-				"pods are to be announced, to a router that may be that one",
-				[]edit{{old: "    - advertisementType: Service", new: "    - {advertisementType: PodCIDR}\n    - advertisementType: Service"}}, judgement{notJudged: []string{noPods}, open: true},
-			},
+			{"pods are to be announced, to a router that may be that one",
+				[]edit{{old: "    - advertisementType: Service", new: "    - {advertisementType: PodCIDR}\n    - advertisementType: Service"}}, judgement{notJudged: []string{noPods}, open: true}},
 		}},
 		{name: "cilium-services-and-pods", faults: []fault{
 			{"worker2 announces Services alone", lost("10.0.2.0/24"), judgement{findings: []string{"active unannounced 10.0.2.0/24"}}},
 			{"worker2 announces Services alone to one router", []edit{{old: "prefix: 10.0.2.0/24", first: true}}, judgement{findings: []string{"active unannounced 10.0.2.0/24"}}},
-			{
-				"the advertisement's label has changed",
-				[]edit{{old: "neighbor: 10.4"}, {old: "labels: {advertise: bgp}", new: "labels: {advertise: pods}"}}, judgement{notJudged: []string{keptIn, keptIn}, open: true},
-			},
-			{
-				"the nodes' peers know no configuration",
-				[]edit{{old: "neighbor: 10.4"}, {old: "name: tor}}]", new: "name: gone}}]"}}, judgement{notJudged: []string{keptIn, keptIn}, open: true},
-			},
+			{"the advertisement's label has changed",
+				[]edit{{old: "neighbor: 10.4"}, {old: "labels: {advertise: bgp}", new: "labels: {advertise: pods}"}}, judgement{notJudged: []string{keptIn, keptIn}, open: true}},
+			{"the nodes' peers know no configuration",
+				[]edit{{old: "neighbor: 10.4"}, {old: "name: tor}}]", new: "name: gone}}]"}}, judgement{notJudged: []string{keptIn, keptIn}, open: true}},
 		}},
 		{name: "anycast-ecmp", faults: []fault{
 			{"worker2 announces Services alone", lost("10.244.2.0/24"), judgement{findings: []string{"active unannounced 10.244.2.0/24"}}},
@@ -131,13 +123,10 @@ func TestFalseAlarms(t *testing.T) {
 				{"worker2's range is lost", lost("10.244.2.0/24"), judgement{findings: []string{"active unannounced 10.244.2.0/24"}, notJudged: []string{"mgmt"}, open: true}},
 				{"it is filtered", append(lost("10.244.2.0/24"), edit{old: "received: 2, accepted: 2", new: "received: 2, accepted: 1"}), judgement{notJudged: []string{"mgmt", "tor1 has no route to pod ranges of worker2, and is not judged by that: " + rejects}, open: true}},
 			}},
-		{
-			name: "clocks", ahead: []time.Duration{-time.Hour, 0, time.Hour},
-			judgement: judgement{findings: []string{"settling no-route 192.0.2.9/32", "settling unannounced 10.244.3.0/24"}, open: true},
-			faults: []fault{
+		{name: "clocks", ahead: []time.Duration{-time.Hour, 0, time.Hour},
+			judgement: judgement{findings: []string{"settling no-route 192.0.2.9/32", "settling unannounced 10.244.3.0/24"}, open: true}, faults: []fault{
 				{"they have not come for an hour", []edit{{old: `[[ago "5s"]]`, new: `[[ago "30m"]]`}}, judgement{findings: []string{"active no-route 192.0.2.9/32", "active unannounced 10.244.3.0/24"}}},
-			},
-		},
+			}},
 		{name: "other-load-balancers", judgement: judgement{notJudged: []string{noPods}}, faults: []fault{
 			{"MetalLB's Service is lost", lost("192.0.2.1/32"), judgement{findings: []string{"active no-route 192.0.2.1/32"}, notJudged: []string{noPods}}},
 			{"the other Service is MetalLB's", []edit{{old: ", loadBalancerClass: kube-vip.io/kube-vip-class", new: " "}}, judgement{findings: []string{"active no-route 192.0.2.50/32"}, notJudged: []string{noPods}}},
@@ -226,13 +215,11 @@ func TestFalseAlarms(t *testing.T) {
 				t.Run(c.name+"/"+f.name+"/"+ahead.String(), func(t *testing.T) {
 					r := judgedFolder(t, c.name, ahead, f.edits, nil)
 					must.Equal(t, "findings", slices.Sorted(slices.Values(f.findings)), slices.Sorted(slices.Values(found(r.Findings))))
-					same := func(n int) bool { return strings.Contains(r.NotJudged[n].Says, f.notJudged[n]) }
-					if len(r.NotJudged) != len(f.notJudged) || slices.ContainsFunc(f.notJudged, func(s string) bool { return !same(slices.Index(f.notJudged, s)) }) {
-						t.Errorf("not judged: %v, want %q", r.NotJudged, f.notJudged)
+					must.Equal(t, r.NotJudged, len(f.notJudged), len(r.NotJudged))
+					for n := range min(len(r.NotJudged), len(f.notJudged)) {
+						must.Contain(t, r.NotJudged[n].Says, f.notJudged[n])
 					}
-					if r.Open() != f.open || len(r.Unread)+len(r.Once) > 0 {
-						t.Errorf("open: %t, want %t; unread %v, once %v", r.Open(), f.open, r.Unread, r.Once)
-					}
+					must.Equal(t, "open, and not read", [...]any{f.open, 0}, [...]any{r.Open(), len(r.Unread) + len(r.Once)})
 					if realAPI != "" {
 						return
 					}
@@ -267,9 +254,7 @@ func judgedFolder(t *testing.T, folder string, ahead time.Duration, edits []edit
 		text[name] = at(t, content, time.Now().Add(ahead))
 	}
 	for i, e := range edits {
-		if !edited[i] {
-			t.Fatalf("%s has no %q", folder, e.old)
-		}
+		must.Equal(t, folder+" has "+e.old, true, edited[i])
 	}
 	var config *rest.Config
 	var collected *bundle.Bundle
@@ -376,9 +361,7 @@ func at(t *testing.T, text string, now time.Time) string {
 func (s *server) object(t *testing.T, document string) {
 	t.Helper()
 	var of struct{ APIVersion, Kind string }
-	if err := yaml.Unmarshal([]byte(document), &of); err != nil {
-		t.Fatalf("%v in\n%s", err, document)
-	}
+	must.NoError(t, yaml.Unmarshal([]byte(document), &of))
 	item := must.Get(yaml.YAMLToJSON([]byte(document)))(t)
 	for _, r := range resources {
 		if kinds[r.Resource] == of.Kind+"List" && r.GroupVersion().String() == of.APIVersion {

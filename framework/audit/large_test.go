@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/each"
@@ -21,14 +19,15 @@ import (
 // copy of: they are replaced, and not changed.
 type sown struct{ *snapshot.Snapshot }
 
+// itemOf is the first item that is one.
+func itemOf[T any](all []T, is func(T) bool) *T { return &all[slices.IndexFunc(all, is)] }
+
 func (s sown) node(n int) *snapshot.Node {
-	i := slices.IndexFunc(s.Nodes.Items, func(o snapshot.Node) bool { return o.Name == nodeName(n) })
-	return &s.Nodes.Items[i]
+	return itemOf(s.Nodes.Items, func(o snapshot.Node) bool { return o.Name == nodeName(n) })
 }
 
 func (s sown) cilium(n int) *snapshot.CiliumNode {
-	i := slices.IndexFunc(s.CiliumNodes.Items, func(o snapshot.CiliumNode) bool { return o.Name == nodeName(n) })
-	return &s.CiliumNodes.Items[i]
+	return itemOf(s.CiliumNodes.Items, func(o snapshot.CiliumNode) bool { return o.Name == nodeName(n) })
 }
 
 // withdraw takes away the paths of both routers, or of one, that match. Of the others to the same
@@ -71,30 +70,27 @@ func (s sown) end(n int) {
 }
 
 func (s sown) advertisement(n int) *snapshot.BGPAdvertisement {
-	i := slices.IndexFunc(s.BGPAdvertisements.Items, func(b snapshot.BGPAdvertisement) bool { return b.Name == appName(n) })
-	return &s.BGPAdvertisements.Items[i]
+	return itemOf(s.BGPAdvertisements.Items, func(b snapshot.BGPAdvertisement) bool { return b.Name == appName(n) })
 }
 
 func (s sown) template(n int, image string) {
-	i := slices.IndexFunc(s.Workloads.Items, func(w snapshot.Workload) bool { return w.Name == appName(n) })
-	c := s.Workloads.Items[i].Containers[0]
-	c.Image = image
-	s.Workloads.Items[i].Containers = []snapshot.Container{c}
+	w := itemOf(s.Workloads.Items, func(w snapshot.Workload) bool { return w.Name == appName(n) })
+	w.Containers = slices.Clone(w.Containers)
+	w.Containers[0].Image = image
 }
 
 // replace makes one pod of a Deployment a newer one, with another image and of a template. It runs
 // on a node that has no fault, and the registry does not tell which image it has.
 func (s sown) replace(n int, template string) {
-	i := slices.IndexFunc(s.PodImages.Items, func(p snapshot.PodImages) bool { return p.OwnerName == appName(n) && p.Node > nodeName(60) })
-	p := &s.PodImages.Items[i]
+	healthy := func(p snapshot.PodImages) bool { return p.OwnerName == appName(n) && p.Node > nodeName(60) }
+	p := itemOf(s.PodImages.Items, healthy)
 	p.Created, p.Template, p.Containers = takenAt.Add(-time.Minute), template, slices.Clone(p.Containers)
 	p.Containers[0].ImageID = "registry.example/team/" + appName(n) + "@" + imageDigest(1<<30)
 	s.Tags.Items = slices.DeleteFunc(s.Tags.Items, func(t snapshot.Tag) bool { return t.Image == p.Containers[0].Image })
 }
 
 func (s sown) on(n int) string {
-	i := slices.IndexFunc(s.EndpointSlices.Items, func(e snapshot.EndpointSlice) bool { return e.Service == appName(n) })
-	return s.EndpointSlices.Items[i].ReadyNodes[0]
+	return itemOf(s.EndpointSlices.Items, func(e snapshot.EndpointSlice) bool { return e.Service == appName(n) }).ReadyNodes[0]
 }
 
 func of(p netip.Prefix) func(snapshot.Path) bool {
@@ -154,8 +150,7 @@ var faults = []struct {
 		s.withdraw(of(balancer(1)), 0, 1)
 	}, "active no-route 100.64.0.1/32", "node-0001 has the label node.kubernetes.io/exclude-from-external-load-balancers"},
 	{"a Service without a route: policy Local", func(s sown) {
-		i := slices.IndexFunc(s.Services.Items, func(b snapshot.Service) bool { return b.Name == appName(2) })
-		s.Services.Items[i].Local = true
+		itemOf(s.Services.Items, func(b snapshot.Service) bool { return b.Name == appName(2) }).Local = true
 		s.advertisement(2).Nodes = []string{s.on(2), nodeName(60)}
 		s.withdraw(of(balancer(2)), 0, 1)
 	}, "active no-route 100.64.0.2/32", "node-0060 has no ready endpoint of its own"},
@@ -169,15 +164,15 @@ var faults = []struct {
 	}, "active no-route 100.64.0.3/32", "node-0003 has no BGP session"},
 	{"an unpinned tag", func(s sown) { s.template(30, "registry.example/team/app-00030:latest") }, "hint latest-tag Deployment team-030/app-00030, container app", "the image that latest refers to"},
 	{"a tag that has moved", func(s sown) {
-		i := slices.IndexFunc(s.Tags.Items, func(t snapshot.Tag) bool { return strings.Contains(t.Image, appName(32)) })
-		s.Tags.Items[i].Digest = "sha256:" + strings.Repeat("ab", 32)
+		moved := itemOf(s.Tags.Items, func(t snapshot.Tag) bool { return strings.Contains(t.Image, appName(32)) })
+		moved.Digest = "sha256:" + strings.Repeat("ab", 32)
 	}, "hint moved-tag Deployment team-032/app-00032, container app", "The registry now has sha256:abab"},
 	{"two images under one template", func(s sown) { s.replace(33, "7d9f") }, "latent mixed-images Deployment team-033/app-00033, container app", "with the same pod template"},
 	{"another image at another revision", func(s sown) { s.replace(34, "newer") }, "latent changed-image Deployment team-034/app-00034, container app", "at another revision"},
 	{"a permission that is lost", func(s sown) {
 		s.Accounts.Items = append(s.Accounts.Items, snapshot.Account{Namespace: "kube-system", Name: "cilium-40"})
-		i := slices.IndexFunc(s.PodImages.Items, func(p snapshot.PodImages) bool { return p.Name == "cilium-"+nodeName(40) })
-		s.PodImages.Items[i].ServiceAccount = "cilium-40"
+		p := itemOf(s.PodImages.Items, func(p snapshot.PodImages) bool { return p.Name == "cilium-"+nodeName(40) })
+		p.ServiceAccount = "cilium-40"
 	}, "latent not-permitted ServiceAccount kube-system/cilium-40, registry.example/cilium/cilium:v1.19.5", "may not"},
 }
 
@@ -221,17 +216,14 @@ func named(findings []detect.Finding) []string {
 // besides; in the cluster without them nothing is. BenchmarkLargeCluster has the full size.
 func TestFaultsInLargeCluster(t *testing.T) {
 	clean := fullSize(1. / 16).snapshot()
-	if j := judge(clean); len(j.findings)+len(j.gaps) > 0 {
-		t.Fatalf("without faults: %d findings, %d gaps: %.3v %.3v", len(j.findings), len(j.gaps), j.findings, j.gaps)
-	}
+	j := judge(clean)
+	must.Equal(t, "without faults", [...]int{0, 0}, [...]int{len(j.findings), len(j.gaps)})
 	must.Equal(t, "", 20, len(faults))
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			found := judge(sow(clean, f.sow)).findings
-			if d := cmp.Diff([]string{f.want}, named(found)); d != "" {
-				t.Fatalf("(-want +got):\n%s", d)
-			}
-			must.Contain(t, found[0].Says, f.says)
+			must.Equal(t, "", []string{f.want}, named(found))
+			must.Contain(t, fmt.Sprint(found), f.says)
 		})
 	}
 	sows, want := allFaults()
@@ -299,9 +291,9 @@ func ofNodes(clean snapshot.Snapshot) (reads []snapshot.Snapshot, want []string)
 	s.Proxies[3].Table = slices.Clone(table[:len(table)-1])
 	second := s
 	second.Time = later
-	i := slices.IndexFunc(s.Services.Items, func(b snapshot.Service) bool { return b.ClusterIPs[0] == gone.Destination.Addr() })
+	of := itemOf(s.Services.Items, func(b snapshot.Service) bool { return b.ClusterIPs[0] == gone.Destination.Addr() })
 	return []snapshot.Snapshot{s, second}, []string{
-		"active gone-endpoint " + s.Services.Items[i].String() + ":53/UDP", "active missing-service " + s.Proxies[3].Node,
+		"active gone-endpoint " + of.String() + ":53/UDP", "active missing-service " + s.Proxies[3].Node,
 		"latent hidden-source " + podRange(7).String(),
 	}
 }
@@ -325,10 +317,7 @@ func BenchmarkLargeCluster(b *testing.B) {
 			b.Run(fmt.Sprintf("%d-nodes/%s", len(clean.Nodes.Items), run.name), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					j := judge(run.is)
-					if d := cmp.Diff(run.want, named(j.findings)); d != "" {
-						b.Fatalf("(-want +got):\n%s", d)
-					}
+					must.Equal(b, "", run.want, named(judge(run.is).findings))
 				}
 				b.ReportMetric(size, "MiB-snapshot")
 			})
@@ -345,9 +334,7 @@ func BenchmarkNodesOfLargeCluster(b *testing.B) {
 		b.Run(fmt.Sprintf("%d-nodes", len(reads[0].Nodes.Items)), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if d := cmp.Diff(want, named(detect.Run(ofTheseAlone, reads))); d != "" {
-					b.Fatalf("(-want +got):\n%s", d)
-				}
+				must.Equal(b, "", want, named(detect.Run(ofTheseAlone, reads)))
 			}
 		})
 	}

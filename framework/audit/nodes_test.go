@@ -170,12 +170,10 @@ func TestManyNodes(t *testing.T) {
 		return func() { now.Add(-1) }
 	})
 	reads, r := auditedWith(t, s)
-	if len(r.Unread) > 0 || r.Nodes != nodes || most.Load() != atOnce {
-		t.Errorf("%d nodes, %d at once, unread %q", r.Nodes, most.Load(), r.Unread)
-	}
+	must.Equal(t, r.Unread, [...]int{0, nodes, atOnce}, [...]int{len(r.Unread), r.Nodes, int(most.Load())})
 	for path, times := range s.asked {
-		if strings.Contains(path, "/proxy/") && times != len(reads) {
-			t.Errorf("%s: %d times in %d reads", path, times, len(reads))
+		if strings.Contains(path, "/proxy/") {
+			must.Equal(t, path, len(reads), times)
 		}
 	}
 }
@@ -205,8 +203,8 @@ func TestNodesReadCiliumsConfig(t *testing.T) {
 			must.Equal(t, r.Unread, test.cilium && !test.config, len(r.Unread) > 0)
 			ran := slices.Contains(r.Ran, "snat")
 			for _, n := range r.NotRun {
-				if n.Detector == "snat" && (n.Lacks != test.lacks || (n.Part == "") == ran) {
-					t.Errorf("%+v, ran %t, want %s", n, ran, test.lacks)
+				if n.Detector == "snat" {
+					must.Equal(t, n, [...]any{test.lacks, !ran}, [...]any{n.Lacks, n.Part == ""})
 				}
 			}
 		})
@@ -227,9 +225,7 @@ func TestNodesWithoutFIB(t *testing.T) {
 		})
 		r := must.Get(Judge([]snapshot.Snapshot{s, s}, nil))(t)
 		open := slices.ContainsFunc(r.NotJudged, func(g detect.Gap) bool { return g.Open && strings.Contains(g.Says, "the FIB of no router was read") })
-		if slices.Contains(r.Ran, "snat") != fib || open == fib {
-			t.Errorf("FIB %t: ran %v, %+v", fib, r.Ran, r.NotJudged)
-		}
+		must.Equal(t, r.NotJudged, [...]bool{fib, !fib}, [...]bool{slices.Contains(r.Ran, "snat"), open})
 	}
 }
 
@@ -311,9 +307,8 @@ func TestNodesManifest(t *testing.T) {
 	}
 	one := must.Get(NodesManifest(NodeImage, false))(t)
 	other, _ := NodesManifest(NodeImage, false)
-	if one == other || !regexp.MustCompile(`\n  key: [A-Z2-7]{26,}\n`).MatchString(one) {
-		t.Errorf("no key of its own:\n%s", one)
-	}
+	own := regexp.MustCompile(`\n  key: [A-Z2-7]{26,}\n`).MatchString(one)
+	must.Equal(t, one, [...]bool{false, true}, [...]bool{one == other, own})
 	must.Fail(t, must.Err(NodesManifest("a b", false)), "a b")
 }
 
@@ -328,14 +323,13 @@ func TestParseNodes(t *testing.T) {
 		"no YAML":              {"kind: DaemonSet", "kind: [", "nodes.yaml: "},
 	} {
 		n, err := ParseNodes("nodes.yaml", []byte(strings.ReplaceAll(text, test.from, test.to)))
-		switch {
-		case test.want != "":
+		if test.want != "" {
 			must.Fail(t, err, test.want)
-		case err != nil:
-			t.Errorf("%s: %v", name, err)
-		case n.key != "secret" || n.selector != "app.kubernetes.io/name=relapse-nodes" || n.namespace == "":
-			t.Errorf("%s: %+v", name, n)
+			continue
 		}
+		must.NoError(t, err)
+		must.Equal(t, name, [...]string{"secret", "app.kubernetes.io/name=relapse-nodes"}, [...]string{n.key, n.selector})
+		must.Equal(t, name, false, n.namespace == "")
 	}
 }
 

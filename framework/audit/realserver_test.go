@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"os"
 	"slices"
@@ -118,7 +117,5 @@ func inEtcd(t *testing.T, what string, fields map[string]string) {
 	}
 	response := must.Get(http.Post(realEtcd+"/v3/kv/"+what, "application/json", bytes.NewReader(must.Get(json.Marshal(fields))(t))))(t)
 	response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		t.Fatal(fmt.Errorf("etcd: %s", response.Status))
-	}
+	must.Equal(t, "status of etcd", http.StatusOK, response.StatusCode)
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/relapse-dev/relapse/framework/bgprouter"
@@ -71,12 +70,9 @@ func TestRoutersAnswers(t *testing.T) {
 			s.object(t, pod("web-1", "node1", "10.100.1.7"))
 			reads := must.Get(Read(t.Context(), Access{Config: s.config(t), Routing: readers}, time.Millisecond, func(string) {}))(t)
 			r := must.Get(Judge(reads, nil))(t)
-			if d := cmp.Diff(test.findings, found(r.Findings), cmpopts.EquateEmpty()); d != "" || len(r.Unread) > 0 {
-				t.Errorf("findings (-want +got):\n%s%v, unread %v", d, r.Findings, r.Unread)
-			}
-			if said := fmt.Sprint(r.NotJudged); r.Open() != (test.notJudged != "") || !strings.Contains(said, test.notJudged) {
-				t.Errorf("not judged: %s, open %t; want %q", said, r.Open(), test.notJudged)
-			}
+			must.Equal(t, "findings", test.findings, found(r.Findings), cmpopts.EquateEmpty())
+			must.Contain(t, fmt.Sprint(r.NotJudged), test.notJudged)
+			must.Equal(t, "unread, and open", [...]any{0, test.notJudged != ""}, [...]any{len(r.Unread), r.Open()})
 		})
 	}
 }

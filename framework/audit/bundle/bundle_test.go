@@ -143,9 +143,8 @@ metadata: {resourceVersion: ""}
 				if _, there := b.kinds[r]; !told && !there && r != services.WithVersion("v1") {
 					continue
 				}
-				if why := b.lacks(r); (want == "") != (why == "") || !strings.Contains(why, want) {
-					t.Errorf("%s: %q, want %q", r.Resource, why, want)
-				}
+				must.Contain(t, b.lacks(r), want)
+				must.Equal(t, r.Resource+": "+b.lacks(r), want == "", b.lacks(r) == "")
 			}
 		})
 	}
@@ -316,9 +315,7 @@ func FuzzDocuments(f *testing.F) {
 		b.settle()
 		for _, c := range b.kinds {
 			for _, o := range c.objects {
-				if !json.Valid(o.json) {
-					t.Errorf("%s: %q", o.at, o.json)
-				}
+				must.Equal(t, o, true, json.Valid(o.json))
 			}
 		}
 	})
