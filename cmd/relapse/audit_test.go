@@ -147,9 +147,9 @@ func TestAuditOutput(t *testing.T) {
 	var r audit.Result
 	got.prints(t, exitUnexpected)
 	must.NoError(t, json.Unmarshal([]byte(got.stdout), &r))
-	if r.Schema != audit.Schema || len(r.Findings) != 2 || r.Findings[0].State != detect.Active || len(r.Findings[0].Incidents) == 0 {
-		t.Errorf("%+v", r)
-	}
+	f := r.Findings[0]
+	must.Equal(t, "schema, and findings", [...]any{audit.Schema, 2}, [...]any{r.Schema, len(r.Findings)})
+	must.Equal(t, f, [...]any{detect.Active, true}, [...]any{f.State, len(f.Incidents) > 0})
 	for format, has := range map[string]string{
 		"sarif": `"relapseFinding/v1": "2edadcd36f84"`, "openmetrics": `relapse_audit_findings{state="active"} 1.0`,
 		"html": `<section id="2edadcd36f84">`,
@@ -220,9 +220,7 @@ func TestAuditRedact(t *testing.T) {
 			"- {id: 000000000000, reason: see tor1, expires: 2020-01-01}\n")
 	clean := func(where, text string) {
 		for _, secret := range secrets {
-			if strings.Contains(text, secret) {
-				t.Errorf("%s has %q", where, secret)
-			}
+			must.Equal(t, where+" has "+secret, 0, strings.Count(text, secret))
 		}
 	}
 	of := func(text string) (r audit.Result) {
@@ -249,9 +247,9 @@ func TestAuditRedact(t *testing.T) {
 		clean(file, string(must.Read(t, file)))
 	}
 	original := of(relapse(t, "audit", "--from", dir, "--suppress", suppress, "-o", "json").stdout)
-	if len(redacted.Findings) != len(original.Findings) || len(redacted.Findings) < 3 || len(redacted.Unread) != len(original.Unread) {
-		t.Errorf("%d findings, and %d before", len(redacted.Findings), len(original.Findings))
-	}
+	sizes := func(r audit.Result) [2]int { return [...]int{len(r.Findings), len(r.Unread)} }
+	must.Equal(t, "findings, and unread", sizes(original), sizes(redacted))
+	must.Equal(t, "three findings", true, len(redacted.Findings) >= 3)
 	relapse(t, "audit", "--from", kept).complains(t, exitUsage, "its names and addresses were replaced")
 	must.Equal(t, redacted.Suppressed, 1, len(redacted.Suppressed))
 }
@@ -393,9 +391,8 @@ audit: The bundle does not have all that is judged. To complete it, unpack the b
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			got := relapse(t, append([]string{"audit"}, test.args...)...)
-			if got.status != test.status || got.stdout != "" || !strings.HasPrefix(got.stderr, test.says) {
-				t.Errorf("%+v\nwant status %d and %q", got, test.status, test.says)
-			}
+			must.Equal(t, "", ended{test.status, "", got.stderr}, got)
+			must.Contain(t, "begins "+got.stderr, "begins "+test.says)
 		})
 	}
 }
@@ -448,9 +445,8 @@ func TestAuditRedactsBundle(t *testing.T) {
 	}
 	plain, redacted := relapse(t, "audit", "--from", dir), relapse(t, "audit", "--from", dir, "--redact")
 	for _, name := range []string{"acme", "umbrella"} {
-		if !strings.Contains(plain.stdout, name) || strings.Contains(redacted.stdout+redacted.stderr, name) {
-			t.Errorf("%s: %s\nredacted: %s%s", name, plain.stdout, redacted.stdout, redacted.stderr)
-		}
+		must.Contain(t, plain.stdout, name)
+		must.Equal(t, redacted, 0, strings.Count(redacted.stdout+redacted.stderr, name))
 	}
 	must.Contain(t, redacted.stdout, "files of the bundle: it is no YAML")
 }

@@ -10,7 +10,6 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -130,14 +129,8 @@ func (c *controlPlane) define(t *testing.T) {
 func (c *controlPlane) put(t *testing.T, n int, object func(i int) (key string, o runtime.Object)) {
 	t.Helper()
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
-	type op struct {
-		Put struct {
-			Key   string `json:"key"`
-			Value string `json:"value"`
-		} `json:"requestPut"`
-	}
 	for from := 0; from < n; from += 100 {
-		var ops []op
+		var ops []map[string]any
 		for i := from; i < min(from+100, n); i++ {
 			key, o := object(i)
 			data, err := json.Marshal(o)
@@ -145,16 +138,12 @@ func (c *controlPlane) put(t *testing.T, n int, object func(i int) (key string, 
 				data, err = runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, schema.GroupVersions(scheme.Scheme.PrioritizedVersionsAllGroups())), o)
 			}
 			must.NoError(t, err)
-			var one op
-			one.Put.Key, one.Put.Value = base64.StdEncoding.EncodeToString([]byte("/registry/"+key)), base64.StdEncoding.EncodeToString(data)
-			ops = append(ops, one)
+			ops = append(ops, map[string]any{"requestPut": map[string][]byte{"key": []byte("/registry/" + key), "value": data}})
 		}
 		body := must.Get(json.Marshal(map[string]any{"success": ops}))(t)
 		response := must.Get(http.Post(c.etcd+"/v3/kv/txn", "application/json", bytes.NewReader(body)))(t)
 		response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			t.Fatalf("etcd: %s", response.Status)
-		}
+		must.Equal(t, "status of etcd", http.StatusOK, response.StatusCode)
 	}
 }
 
@@ -239,18 +228,14 @@ func TestAuditReadsOnly(t *testing.T) {
 	c.define(t)
 	c.fill(t, 20)
 	c.permit(t)
-	if got := relapse(t, "audit", "--kubeconfig", c.kubeconfig(t), "--rate", "100", "-o", "json"); got.status != exitExpected && got.status != exitLatent || strings.Contains(got.stdout, "not permitted") {
-		t.Errorf("%+v", got)
-	}
+	got := relapse(t, "audit", "--kubeconfig", c.kubeconfig(t), "--rate", "100", "-o", "json")
+	must.Equal(t, got, true, got.status == exitExpected || got.status == exitLatent)
+	must.Equal(t, got, 0, strings.Count(got.stdout, "not permitted"))
 	verbs := c.verbs(t)
 	t.Logf("requests by verb: %v", verbs)
-	if verbs["list"] < 40 {
-		t.Errorf("requests by verb: %v, want lists of two reads", verbs)
-	}
+	must.Equal(t, "lists of two reads", true, verbs["list"] >= 40)
 	for verb := range verbs {
-		if verb != "get" && verb != "list" {
-			t.Errorf("%d requests to %s", verbs[verb], verb)
-		}
+		must.Equal(t, verb, true, verb == "get" || verb == "list")
 	}
 }
 
@@ -287,9 +272,7 @@ func (c *controlPlane) verbs(t *testing.T) map[string]int {
 		}
 		must.NoError(t, json.Unmarshal(lines.Bytes(), &e))
 		must.Equal(t, "the log has requests of", "auditor", e.User.Username)
-		if e.ResponseStatus.Code == http.StatusForbidden {
-			t.Errorf("the ClusterRole does not permit to %s %s", e.Verb, e.RequestURI)
-		}
+		must.Equal(t, "forbidden: "+e.Verb+" "+e.RequestURI, false, e.ResponseStatus.Code == http.StatusForbidden)
 		if e.Stage == "RequestReceived" {
 			verbs[e.Verb]++
 		}
@@ -319,21 +302,13 @@ func TestAuditLarge(t *testing.T) {
 				out, _ := cmd.Output() // the status is that of what was found
 				took := time.Since(began)
 				var r audit.Result
-				if err := json.Unmarshal(out, &r); err != nil {
-					t.Fatalf("%v: %s", err, out)
-				}
+				must.NoError(t, json.Unmarshal(out, &r))
 				one := r.Ended.Sub(r.Began)
 				t.Logf("rate %s: the audit took %s, its %d reads %s; %d requests, %d MB, at most %d MiB of memory", rate, took, r.Reads, one, r.Cost.Requests, r.Cost.Bytes>>20, r.Cost.PeakMemory>>20)
-				if len(r.Unread) > 0 || r.Nodes != n {
-					t.Errorf("%d nodes, unread %q", r.Nodes, r.Unread)
-				}
+				must.Equal(t, r.Unread, [...]int{0, n}, [...]int{len(r.Unread), r.Nodes})
 				// Began to Ended are two reads, and what is between them.
-				if rate == "1000" && (one-audit.Between)/2 > time.Minute {
-					t.Errorf("a read took %s, want a minute at most", (one-audit.Between)/2)
-				}
-				if r.Cost.PeakMemory > 1<<30 {
-					t.Errorf("%d MiB of memory, want 1 GiB at most", r.Cost.PeakMemory>>20)
-				}
+				must.Equal(t, "a read took a minute at most", true, rate != "1000" || (one-audit.Between)/2 <= time.Minute)
+				must.Equal(t, "1 GiB of memory at most", true, r.Cost.PeakMemory <= 1<<30)
 				if n < nodes {
 					break
 				}

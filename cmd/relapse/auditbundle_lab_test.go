@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -67,12 +66,9 @@ func (a auditor) inBundle(ctx context.Context, r *framework.Run, when string, li
 	if routers := a.routerFiles(r, dir, shell); routers != "" {
 		flags = append(flags, "--routers", routers)
 	}
-	read := func() (result audit.Result) {
+	read := func() audit.Result {
 		got := relapse(a.T, append([]string{"audit", "--from", filepath.Join(dir, "dump"), "-o", "json"}, flags...)...)
-		if err := json.Unmarshal([]byte(got.stdout), &result); err != nil {
-			a.Fatalf("%s: status %d: %v: %s%s", when, got.status, err, got.stdout, got.stderr)
-		}
-		return result
+		return got.audited(a.T)
 	}
 	without := read()
 	line := completion.FindString(fmt.Sprint(without.NotJudged))
@@ -93,9 +89,7 @@ func (a auditor) inBundle(ctx context.Context, r *framework.Run, when string, li
 			a.Errorf("%s: found in a bundle alone: %s", when, framework.As(f.Finding))
 		}
 	}
-	for _, what := range result.Unread {
-		a.Errorf("%s: not read of a bundle that is complete: %s", when, what)
-	}
+	must.Equal(a, when+": not read of a bundle that is complete", 0, len(result.Unread))
 }
 
 // alike asks whether a finding is of the same object. Whether what it shows has settled, one read cannot say, nor, without

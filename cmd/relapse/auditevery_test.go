@@ -90,18 +90,15 @@ func TestAuditEvery(t *testing.T) {
 	var events []string
 	for _, line := range lines {
 		var e audit.Event
-		if err := json.Unmarshal([]byte(line), &e); err != nil || e.Time.IsZero() {
-			t.Errorf("%v: %s", err, line)
-		}
+		must.NoError(t, json.Unmarshal([]byte(line), &e))
+		must.Equal(t, line, false, e.Time.IsZero())
 		events = append(events, e.What)
 	}
 	var end audit.Result
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &end); err != nil || len(end.Findings) != 1 || len(end.Unread) == 0 || end.Cost == nil || end.Cost.Requests == 0 {
-		t.Errorf("%v: %s", err, lines[len(lines)-1])
-	}
-	if status != exitLatent || events[0] != "unread" || events[len(events)-1] != "end" || !slices.Contains(events, "finding") {
-		t.Errorf("status %d, events %q", status, events)
-	}
+	must.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &end))
+	must.Equal(t, end, [...]any{1, true, true}, [...]any{len(end.Findings), len(end.Unread) > 0, end.Cost.Requests > 0})
+	of := [...]any{status, events[0], events[len(events)-1], slices.Contains(events, "finding")}
+	must.Equal(t, events, [...]any{exitLatent, "unread", "end", true}, of)
 }
 
 // scraped is what Prometheus gets once the first audit has ended: a line that tells a finding comes before.

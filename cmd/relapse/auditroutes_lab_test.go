@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
@@ -21,9 +20,9 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 	"github.com/osrg/gobgp/v3/pkg/packet/mrt"
 
-	"github.com/relapse-dev/relapse/framework/audit"
 	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -86,24 +85,15 @@ func TestAuditRoutes(t *testing.T) {
 			readers := must.Get(bgprouter.Readers(declared, nil))(t)
 			reader := readers[test.name]
 			began := time.Now()
-			paths, err := reader.RIB(t.Context())
-			if err != nil || len(paths) != routes+nodes {
-				t.Errorf("RIB: %d paths, %v, want %d", len(paths), err, routes+nodes)
-			}
+			paths := must.Get(reader.RIB(t.Context()))(t)
+			must.Equal(t, "RIB", routes+nodes, len(paths))
 			t.Logf("RIB: %d paths in %s", len(paths), since(began))
 			paths = nil
 			if test.name == "frr" {
 				began = time.Now()
-				fib, err := reader.FIB(t.Context())
-				learned := 0
-				for _, r := range fib {
-					if r.Protocol == snapshot.RouteBGP {
-						learned++
-					}
-				}
-				if err != nil || learned != routes+nodes {
-					t.Errorf("FIB: %d routes of BGP, %v, want %d", learned, err, routes+nodes)
-				}
+				fib := must.Get(reader.FIB(t.Context()))(t)
+				learned := each.Where(fib, func(r snapshot.Route) bool { return r.Protocol == snapshot.RouteBGP })
+				must.Equal(t, "FIB", routes+nodes, len(learned))
 				t.Logf("FIB: %d routes in %s", len(fib), since(began))
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -111,14 +101,10 @@ func TestAuditRoutes(t *testing.T) {
 			began = time.Now()
 			got := end(t, program(ctx, "audit", "--kubeconfig", kubeconfig, "--routers", file, "--rate", "100", "-o", "json"))
 			took := since(began)
-			var r audit.Result
-			if err := json.Unmarshal([]byte(got.stdout), &r); err != nil {
-				t.Fatalf("%v: %s%s", err, got.stdout, got.stderr)
-			}
+			r := got.audited(t)
 			t.Logf("the audit took %s, its %d reads %s; at most %d MiB of memory; status %d\n%s", took, r.Reads, r.Ended.Sub(r.Began).Round(100*time.Millisecond), r.Cost.PeakMemory>>20, got.status, sayFindings(r))
-			if len(r.Unread) > 0 || got.status != test.status || len(r.Findings) != test.findings {
-				t.Errorf("status %d, unread %q, %d findings; want status %d, nothing unread, %d findings", got.status, r.Unread, len(r.Findings), test.status, test.findings)
-			}
+			of := [...]int{got.status, len(r.Findings), len(r.Unread)}
+			must.Equal(t, "status, findings, unread", [...]int{test.status, test.findings, 0}, of)
 		})
 	}
 }
@@ -145,11 +131,7 @@ func writeDump(t *testing.T, name string, routes, nodes int) {
 	at := uint32(time.Now().Unix())
 	write := func(kind mrt.MRTSubTypeTableDumpv2, body mrt.Body) {
 		m := must.Get(mrt.NewMRTMessage(at, mrt.TABLE_DUMPv2, kind, body))(t)
-		text, err := m.Serialize()
-		if err == nil {
-			_, err = out.Write(text)
-		}
-		must.NoError(t, err)
+		must.Get(out.Write(must.Get(m.Serialize())(t)))(t)
 	}
 	write(mrt.PEER_INDEX_TABLE, mrt.NewPeerIndexTable("192.0.2.1", "", []*mrt.Peer{mrt.NewPeer("192.0.2.2", "192.0.2.2", 64500, true)}))
 	number := uint32(0)

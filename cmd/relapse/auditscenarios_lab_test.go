@@ -152,9 +152,7 @@ type auditor struct {
 
 func (a auditor) write(name, text string) string {
 	path := filepath.Join(a.dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		a.Error(err)
-	}
+	must.Equal(a, path, nil, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -193,17 +191,13 @@ func (a auditor) routers(r *framework.Run) string {
 		all = append(all, one)
 	}
 	text, err := yaml.Marshal(all)
-	if err != nil {
-		a.Error(err)
-	}
+	must.Equal(a, "an error", nil, err)
 	return a.write("routers.yaml", string(text))
 }
 
 func (a auditor) audit(ctx context.Context, r *framework.Run, when string, flags ...string) (audit.Result, int) {
 	kubeconfig, err := os.ReadFile(labaccess.Cluster(r).Kubeconfig)
-	if err != nil {
-		a.Error(err)
-	}
+	must.Equal(a, "an error", nil, err)
 	args := []string{"audit", "--kubeconfig", a.write("kubeconfig", string(kubeconfig)), "--routers", a.routers(r), "-o", "json"}
 	if a.nodes != "" {
 		args = append(args, "--nodes", a.write("nodes.yaml", a.nodes))
@@ -214,15 +208,18 @@ func (a auditor) audit(ctx context.Context, r *framework.Run, when string, flags
 	cmd.Env = append(cmd.Env, "HOME="+a.dir)
 	began := time.Now()
 	got := end(a.T, cmd)
-	var result audit.Result
-	if err := json.Unmarshal([]byte(got.stdout), &result); err != nil {
-		a.Errorf("%s: status %d: %v: %s%s", when, got.status, err, got.stdout, got.stderr)
-	}
+	result := got.audited(a.T)
 	a.Logf("%s: status %d in %s: relapse %q\n%s", when, got.status, time.Since(began).Round(100*time.Millisecond), args, sayFindings(result))
-	for _, what := range result.Unread {
-		a.Errorf("%s: not read: %s", when, what)
-	}
+	must.Equal(a, fmt.Sprint(when, ": not read: ", result.Unread), 0, len(result.Unread))
 	return result, got.status
+}
+
+// audited is the result that an audit has printed. The test goes on without one: it may not be its goroutine that asks.
+func (e ended) audited(t *testing.T) (r audit.Result) {
+	t.Helper()
+	r.Cost = &audit.Cost{}
+	must.Equal(t, e, nil, json.Unmarshal([]byte(e.stdout), &r))
+	return r
 }
 
 // sayFindings lists what an audit has found, one finding a line.
@@ -250,10 +247,7 @@ func (a auditor) before(ctx context.Context, r *framework.Run, latent []framewor
 		flags = []string{"--upgrade", a.upgrade}
 	}
 	result, status := a.audit(ctx, r, "before the fault", flags...)
-	want := exitLatent
-	if len(latent) == 0 {
-		want = exitExpected
-	}
+	want := map[bool]int{true: exitLatent, false: exitExpected}[len(latent) > 0]
 	must.Equal(a, "status before the fault", want, status)
 	for _, f := range framework.Missing(latent, found(result)) {
 		a.Errorf("before the fault: no finding %s", f)

@@ -181,28 +181,19 @@ var addressesAt = map[uint16][]uint32{unix.ETH_P_IP: {12, 16}, unix.ETH_P_IPV6: 
 func (c *capture) seen(t *testing.T) []string {
 	t.Helper()
 	for name, socket := range c.sockets {
-		stats, err := unix.GetsockoptTpacketStats(socket, unix.SOL_PACKET, unix.PACKET_STATISTICS)
-		if err != nil {
-			t.Fatalf("reading the statistics of %s: %v", name, err)
-		}
-		if stats.Drops > 0 {
-			t.Errorf("%d packets on %s went by unseen", stats.Drops, name)
-		}
+		stats := must.Get(unix.GetsockoptTpacketStats(socket, unix.SOL_PACKET, unix.PACKET_STATISTICS))(t)
+		must.Equal(t, "packets that went by unseen on "+name, 0, stats.Drops)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.failed != nil {
-		t.Fatal(c.failed)
-	}
+	must.NoError(t, c.failed)
 	return slices.Clone(c.found)
 }
 
 // quiet sees that no packet of the lab has been found.
 func (c *capture) quiet(t *testing.T) {
 	t.Helper()
-	if found := c.seen(t); len(found) > 0 {
-		t.Errorf("%d packets on the uplinks have an address of the lab; the first: %s", len(found), found[0])
-	}
+	must.Equal(t, "packets on the uplinks with an address of the lab", nil, c.seen(t))
 }
 
 // strangers is a range that nobody has (TEST-NET-2).
@@ -227,9 +218,7 @@ func fakeUplink(t *testing.T) netlink.Link {
 	route := &netlink.Route{LinkIndex: found.Attrs().Index, Dst: &net.IPNet{
 		IP: strangers.Addr().AsSlice(), Mask: net.CIDRMask(strangers.Bits(), 32),
 	}}
-	if err := netlink.RouteAdd(route); err != nil {
-		t.Fatalf("routing %s into a link: %v", strangers, err)
-	}
+	must.NoError(t, netlink.RouteAdd(route))
 	return found
 }
 
@@ -294,10 +283,7 @@ func listeners(t *testing.T) []string {
 			}
 			addr, port, _ := strings.Cut(fields[1], ":")
 			if ip := kernelAddr(t, addr); !ip.IsLoopback() {
-				number, err := hex.DecodeString(port)
-				if err != nil {
-					t.Fatalf("%s: %v", line, err)
-				}
+				number := must.Get(hex.DecodeString(port))(t)
 				all = append(all, netip.AddrPortFrom(ip, binary.BigEndian.Uint16(number)).String())
 			}
 		}
@@ -309,17 +295,12 @@ func listeners(t *testing.T) []string {
 // kernelAddr reads an address as /proc/net prints it: 32-bit words in the machine's byte order.
 func kernelAddr(t *testing.T, text string) netip.Addr {
 	t.Helper()
-	raw, err := hex.DecodeString(text)
-	if err != nil {
-		t.Fatalf("address %q: %v", text, err)
-	}
+	raw := must.Get(hex.DecodeString(text))(t)
 	for i := 0; i+4 <= len(raw); i += 4 {
 		binary.NativeEndian.PutUint32(raw[i:], binary.BigEndian.Uint32(raw[i:]))
 	}
 	addr, ok := netip.AddrFromSlice(raw)
-	if !ok {
-		t.Fatalf("address %q has %d bytes", text, len(raw))
-	}
+	must.Equal(t, text, true, ok)
 	return addr.Unmap()
 }
 

@@ -21,6 +21,13 @@ func scripted(t *testing.T) (dir string) {
 	return dir
 }
 
+// withPath is a command that finds the programs of a folder first.
+func withPath(t *testing.T, dir string, command ...string) *exec.Cmd {
+	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+	return cmd
+}
+
 func writeTo(t *testing.T, file, text string, mode os.FileMode) {
 	t.Helper()
 	must.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
@@ -31,9 +38,7 @@ func writeTo(t *testing.T, file, text string, mode os.FileMode) {
 func TestTidyWithoutGit(t *testing.T) {
 	dir, broken := scripted(t), t.TempDir()
 	writeTo(t, filepath.Join(broken, "git"), "#!/bin/sh\necho 'fatal: dubious ownership' >&2\nexit 128\n", 0o755)
-	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, ".ci", "tidy"))
-	cmd.Env = append(os.Environ(), "PATH="+broken+":"+os.Getenv("PATH"))
-	must.Equal(t, "status", 128, end(t, cmd).status)
+	must.Equal(t, "status", 128, end(t, withPath(t, broken, filepath.Join(dir, ".ci", "tidy"))).status)
 }
 
 // make check fails if gofmt does.
@@ -42,12 +47,8 @@ func TestFormatWithoutGofmt(t *testing.T) {
 	writeTo(t, filepath.Join(broken, "gofmt"), "#!/bin/sh\nexit 2\n", 0o755)
 	_, recipe, found := strings.Cut(string(must.Read(t, "../../Makefile")), "$(part) 'format' ")
 	recipe, _, _ = strings.Cut(recipe, "\n")
-	if !found {
-		t.Fatal("the Makefile has no part 'format'")
-	}
-	cmd := exec.CommandContext(t.Context(), "bash", "-c", strings.ReplaceAll(recipe, "$$", "$"))
-	cmd.Env = append(os.Environ(), "PATH="+broken+":"+os.Getenv("PATH"))
-	must.Equal(t, "status", 2, end(t, cmd).status)
+	must.Equal(t, "the Makefile has part 'format'", true, found)
+	must.Equal(t, "status", 2, end(t, withPath(t, broken, "bash", "-c", strings.ReplaceAll(recipe, "$$", "$"))).status)
 }
 
 // Where nft is missing, left installs it by .ci/packages, or ends with that script's
@@ -72,13 +73,10 @@ func TestPackagesRemoveNothing(t *testing.T) {
 	for program, text := range map[string]string{"dpkg-query": "exit 1", "id": "echo 0", "apt-get": `echo "apt-get $*"`} {
 		writeTo(t, filepath.Join(bin, program), "#!/bin/sh\n"+text+"\n", 0o755)
 	}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, ".ci", "packages"), "nftables")
-	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
-	got := end(t, cmd)
+	got := end(t, withPath(t, bin, filepath.Join(dir, ".ci", "packages"), "nftables"))
 	lines := strings.Split(strings.TrimSpace(got.stdout), "\n")
-	if last := lines[len(lines)-1]; got.status != 0 || !strings.HasPrefix(last, "apt-get -o") || !strings.Contains(last, "--no-remove") {
-		t.Errorf("%+v", got)
-	}
+	must.Equal(t, got, 0, got.status)
+	must.Contain(t, "begins "+lines[len(lines)-1], "begins apt-get -o", "--no-remove")
 }
 
 // make scenario by sudo: the user who called it owns bin and reports afterwards, also
@@ -103,13 +101,12 @@ func TestMakeScenarioBySudo(t *testing.T) {
 			writeTo(t, filepath.Join(dir, "path", "go"), "#!/bin/sh\nmkdir -p bin\nprintf '#!/bin/sh\\n[ \"$1 $2\" != \"run node-drain\" ] || exit "+test.status+"\\n' > bin/relapse\nchmod +x bin/relapse\n", 0o755)
 			writeTo(t, filepath.Join(dir, "path", "id"), "#!/bin/sh\necho "+test.uid+"\n", 0o755)
 			writeTo(t, filepath.Join(dir, "path", "chown"), "#!/bin/sh\necho \"$@\" >> "+filepath.Join(dir, "chowned")+"\n", 0o755)
-			cmd := exec.CommandContext(t.Context(), "make", "-f", makefile, "scenario", "NAME=node-drain")
+			cmd := withPath(t, filepath.Join(dir, "path"), "make", "-f", makefile, "scenario", "NAME=node-drain")
 			cmd.Dir = dir
-			cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "path")+":"+os.Getenv("PATH"), "SUDO_UID="+test.sudo, "SUDO_GID=1001", "MAKEFLAGS=", "MAKELEVEL=")
-			out, err := cmd.CombinedOutput()
-			if failed := err != nil; failed != (test.status != "0") || failed && !strings.Contains(string(out), "Error "+test.status) {
-				t.Errorf("make: %v, want the status %s:\n%s", err, test.status, out)
-			}
+			cmd.Env = append(cmd.Env, "SUDO_UID="+test.sudo, "SUDO_GID=1001", "MAKEFLAGS=", "MAKELEVEL=")
+			got := end(t, cmd)
+			must.Equal(t, got, test.status == "0", got.status == 0)
+			must.Equal(t, got, test.status != "0", strings.Contains(got.stdout+got.stderr, "Error "+test.status))
 			chowned, _ := os.ReadFile(filepath.Join(dir, "chowned")) // it is not there where nobody has called chown
 			must.Equal(t, "chown was called with", test.chown, string(chowned))
 		})

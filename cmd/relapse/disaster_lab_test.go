@@ -60,10 +60,8 @@ func (s *session) sentence(words ...string) {
 			said += line
 		}
 	}
-	if strings.Count(said, "\n") != 1 || !strings.HasPrefix(said, "relapse: ") {
-		s.t.Errorf("standard error is no single sentence: %q", said)
-	}
-	must.Contain(s.t, said, words...)
+	must.Equal(s.t, "sentences in "+said, 1, strings.Count(said, "\n"))
+	must.Contain(s.t, "begins "+said, append(words, "begins relapse: ")...)
 }
 
 // readable asserts that the report and the record of the session's run can be read, and
@@ -75,12 +73,8 @@ func (s *session) readable(output string) report.Report {
 		s.t.Fatalf("%d runs in %s, want one", len(runs), output)
 	}
 	r := must.Get(report.Read(filepath.Join(runs[0], "report.json")))(s.t)
-	if half, _ := filepath.Glob(filepath.Join(runs[0], "*.tmp")); len(half) > 0 {
-		s.t.Errorf("half a file is left: %q", half)
-	}
-	if info, err := os.Stat(filepath.Join(runs[0], "report.html")); err != nil || info.Size() == 0 {
-		s.t.Errorf("the page: %v", err)
-	}
+	must.Equal(s.t, "half files", nil, must.Get(filepath.Glob(filepath.Join(runs[0], "*.tmp")))(s.t))
+	must.Equal(s.t, "there is a page", true, len(must.Read(s.t, filepath.Join(runs[0], "report.html"))) > 0)
 	got := end(s.t, program(context.WithoutCancel(s.t.Context()), "judge", runs[0]))
 	s.t.Logf("judge: status %d\n%s%s", got.status, got.stdout, got.stderr)
 	must.Contain(s.t, got.stdout, s.scenario+" "+filepath.Base(runs[0])+": stored ")
@@ -98,27 +92,19 @@ func TestReportFolder(t *testing.T) {
 		status int
 		says   string
 	}{
-		{
-			"a read-only file system", func(t *testing.T) string {
-				dir := smallDisk(t, "64k")
-				must.NoError(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
-				return dir
-			}, exitUsage, "--output: mkdir DIR/node-drain: read-only file system",
-		},
-		{
-			"a file in place of the scenario's folder", func(t *testing.T) string {
-				dir := t.TempDir()
-				must.Write(t, filepath.Join(dir, scenario), "")
-				return dir
-			}, exitUsage, "--output: mkdir DIR/node-drain: not a directory",
-		},
-		{
-			"a full disk", func(t *testing.T) string {
-				dir := smallDisk(t, "64k")
-				fill(t, dir)
-				return dir
-			}, exitMachine, "no space left on device",
-		},
+		{"a read-only file system", func(t *testing.T) string {
+			dir := smallDisk(t, "64k")
+			must.NoError(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+			return dir
+		}, exitUsage, "--output: mkdir DIR/node-drain: read-only file system"},
+		{"a file in place of the scenario's folder", func(t *testing.T) string {
+			return filepath.Dir(must.Write(t, filepath.Join(t.TempDir(), scenario), ""))
+		}, exitUsage, "--output: mkdir DIR/node-drain: not a directory"},
+		{"a full disk", func(t *testing.T) string {
+			dir := smallDisk(t, "64k")
+			fill(t, dir)
+			return dir
+		}, exitMachine, "no space left on device"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := test.dir(t)
@@ -227,24 +213,16 @@ func TestClockJumps(t *testing.T) {
 	took := now(unix.CLOCK_MONOTONIC) - monotonic
 
 	r, v := s.report(), s.judged("pass", "reproduced")
-	if total := time.Duration(r.Timings.Total) * time.Millisecond; total > took {
-		t.Errorf("it lasted %s, and took %s", total, took)
-	}
-	if elapsed := time.Duration(v.ElapsedMS) * time.Millisecond; elapsed > took {
-		t.Errorf("the variant lasted %s, and the run took %s", elapsed, took)
-	}
+	must.Equal(t, took, true, max(r.Timings.Total, v.ElapsedMS) <= took.Milliseconds())
 	within := func(what string, at time.Time) {
-		if at.Before(r.Started) || at.After(r.Started.Add(took)) {
-			t.Errorf("%s is at %s; the run began at %s and took %s", what, at, r.Started, took)
-		}
+		outside := at.Before(r.Started) || at.After(r.Started.Add(took))
+		must.Equal(t, fmt.Sprint(what, " is outside of the run, at ", at), false, outside)
 	}
 	for _, step := range r.Steps {
 		within(step.Name, step.Began)
 		if step.Ended != nil {
 			within("the end of "+step.Name, *step.Ended)
-			if step.Ended.Before(step.Began) {
-				t.Errorf("%s ended before it began", step.Name)
-			}
+			must.Equal(t, step, false, step.Ended.Before(step.Began))
 		}
 	}
 	within("the fault", v.Fault.Began)
@@ -289,9 +267,7 @@ func TestTwoUsers(t *testing.T) {
 	}
 	before := its()
 	whole(t, exitExpected, other, "down", small)
-	if after := its(); len(after) < len(before) {
-		t.Errorf("of the first one's lab there was %q, and is %q", before, after)
-	}
+	must.Equal(t, "of the first one's lab as much is there", true, len(its()) >= len(before))
 	first.ends(exitExpected, 5*time.Minute)
 	first.judged("pass", "reproduced")
 }

@@ -158,11 +158,9 @@ func (r toldRun) says() string {
 // listed are the lines that a command prints.
 func listed(t *testing.T, command ...string) []string {
 	t.Helper()
-	out, err := exec.Command(command[0], command[1:]...).Output()
-	if err != nil {
-		t.Errorf("%v: %v", command, err)
-	}
-	return strings.Split(strings.TrimSpace(string(out)), "\n")
+	got := end(t, exec.Command(command[0], command[1:]...))
+	must.Equal(t, command, ended{0, got.stdout, got.stderr}, got)
+	return strings.Split(strings.TrimSpace(got.stdout), "\n")
 }
 
 // inventory is all of the machine that a run could leave something in, or take
@@ -491,13 +489,9 @@ func (m *matrix) kill(t *testing.T, number int, at boundary, env []string) {
 		}
 		return b == at
 	})
-	if came.IsZero() {
-		t.Fatalf("this run has never told %q: %s", at, run.says())
-	}
+	must.Equal(t, "told: "+run.says(), false, came.IsZero())
 	// Its process may have ended well between the last boundary and the kill.
-	if status := run.state.Sys().(syscall.WaitStatus); !status.Signaled() && at != m.last {
-		t.Errorf("it was not killed: %s", run.says())
-	}
+	must.Equal(t, "killed: "+run.says(), true, run.state.Sys().(syscall.WaitStatus).Signaled() || at == m.last)
 
 	left := append(parts(t, m.docker), marked(mark)...)
 	downBegan := time.Now()
@@ -574,11 +568,9 @@ func (m *matrix) report(t *testing.T, output string, at boundary) (reported, jud
 		if len(r.Unfinished.Steps) == 0 {
 			reported = "between steps"
 		}
-		if !strings.Contains(string(text), "This run has not ended") {
-			t.Error("the page does not say that the run has not ended")
-		}
-	} else if at != m.last {
-		t.Errorf("the report does not say that the run has not ended: %+v", r.Steps)
+		must.Contain(t, string(text), "This run has not ended")
+	} else {
+		must.Equal(t, "ended", m.last, at)
 	}
 	// The report was written before the step began.
 	step := at.scope + ": " + at.step
@@ -596,9 +588,7 @@ func (m *matrix) report(t *testing.T, output string, at boundary) (reported, jud
 	default:
 		t.Errorf("judge: %+v", got)
 	}
-	if sentence == "" {
-		t.Errorf("judge says nothing: %+v", got)
-	}
+	must.Equal(t, got, false, sentence == "")
 	sentence = strings.TrimPrefix(strings.ReplaceAll(sentence, runs[0]+": ", ""), "relapse: ")
 	return reported, fmt.Sprintf("%d: %s", got.status, sentence)
 }

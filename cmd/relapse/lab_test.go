@@ -239,10 +239,8 @@ func start(t *testing.T, env []string, args ...string) *session {
 		_ = s.cmd.Wait() // the status is looked at below
 	}()
 	t.Cleanup(func() {
-		select {
-		case <-s.exited:
+		if s.ended() {
 			return
-		default:
 		}
 		s.signal(syscall.SIGKILL)
 		<-s.exited
@@ -285,6 +283,15 @@ func (s *session) hasChild(name string) bool {
 	return false
 }
 
+func (s *session) ended() bool {
+	select {
+	case <-s.exited:
+		return true
+	default:
+		return false
+	}
+}
+
 func (s *session) output() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -296,15 +303,9 @@ func (s *session) printed(text string, bound time.Duration) {
 	s.t.Helper()
 	for before := ""; !strings.Contains(before, text); {
 		eventually(s.t, fmt.Sprintf("relapse to print %q", text), bound, func() (bool, string) {
-			exited := false
-			select {
-			case <-s.exited:
-				exited = true
-			default:
-			}
-			out := s.output()
-			if exited && !strings.Contains(out, text) {
-				s.t.Fatalf("relapse ended with %d and never printed %q:\n%s\n%s", s.cmd.ProcessState.ExitCode(), text, out, s.stderr.String())
+			ended, out := s.ended(), s.output()
+			if ended && !strings.Contains(out, text) {
+				s.t.Fatalf("relapse ended and never printed %q:\n%s\n%s\n%s", text, s.cmd.ProcessState, out, s.stderr.String())
 			}
 			grown := out != before
 			before = out
@@ -316,14 +317,7 @@ func (s *session) printed(text string, bound time.Duration) {
 func (s *session) ends(want int, bound time.Duration) {
 	s.t.Helper()
 	began := time.Now()
-	eventually(s.t, "relapse to end", bound, func() (bool, string) {
-		select {
-		case <-s.exited:
-			return true, ""
-		default:
-			return false, s.output()
-		}
-	})
+	eventually(s.t, "relapse to end", bound, func() (bool, string) { return s.ended(), s.output() })
 	s.t.Logf("ended after %s", time.Since(began).Round(10*time.Millisecond))
 	must.Equal(s.t, s.output()+"\n"+s.stderr.String(), want, s.cmd.ProcessState.ExitCode())
 }
@@ -429,27 +423,19 @@ func TestInterrupt(t *testing.T) {
 		reached func(*session)
 		stop    func(*session)
 	}{
-		{
-			"while images are looked at",
-			func(s *session) {
-				eventually(s.t, "relapse to ask go for the images' inputs", time.Minute, func() (bool, string) {
-					return s.hasChild("go"), s.output()
-				})
-			},
-			(*session).ctrlC,
-		},
+		{"while images are looked at", func(s *session) {
+			eventually(s.t, "relapse to ask go for the images' inputs", time.Minute, func() (bool, string) {
+				return s.hasChild("go"), s.output()
+			})
+		}, (*session).ctrlC},
 		{"when networks are there", func(s *session) { s.printed("isolated networks", time.Minute) },
 			func(s *session) { s.signal(syscall.SIGTERM) }},
-		{
-			"while kind creates the cluster",
-			func(s *session) {
-				eventually(s.t, "kubeadm to run", time.Minute, func() (bool, string) {
-					_, err := inside(s.t, "k8s-control-plane", "pgrep", "kubeadm")
-					return err == nil, s.output()
-				})
-			},
-			(*session).ctrlC,
-		},
+		{"while kind creates the cluster", func(s *session) {
+			eventually(s.t, "kubeadm to run", time.Minute, func() (bool, string) {
+				_, err := inside(s.t, "k8s-control-plane", "pgrep", "kubeadm")
+				return err == nil, s.output()
+			})
+		}, (*session).ctrlC},
 		{"in the baseline", func(s *session) { s.printed("components are installed", 2*time.Minute) },
 			func(s *session) { s.signal(syscall.SIGINT) }},
 	} {
@@ -466,18 +452,12 @@ func TestInterrupt(t *testing.T) {
 		s.signal(syscall.SIGTERM)
 		s.printed("interrupted: changes are undone", time.Minute)
 		eventually(t, "the second signal to end it", time.Minute, func() (bool, string) {
-			select {
-			case <-s.exited:
-				return true, ""
-			default:
-				s.signal(syscall.SIGTERM)
-				return false, s.output()
-			}
+			s.signal(syscall.SIGTERM) // nothing, if it has ended
+			return s.ended(), s.output()
 		})
 		names := "left on this machine: parts of " + scenario + "; remove them: relapse down " + scenario + "\n"
-		if got := s.stderr.String(); s.cmd.ProcessState.ExitCode() != exitInterrupted || !strings.HasSuffix(got, names) {
-			t.Errorf("status %d, standard error %q; want it to end with %q", s.cmd.ProcessState.ExitCode(), got, names)
-		}
+		must.Equal(t, "status", exitInterrupted, s.cmd.ProcessState.ExitCode())
+		must.Contain(t, s.stderr.String()+"end", names+"end")
 		relapse(t, "down").prints(t, exitExpected)
 		nothingLeft(t, docker)
 	})
@@ -493,15 +473,10 @@ func TestInterrupt(t *testing.T) {
 // TestKill kills runs outright; what they leave, down finds.
 func TestKill(t *testing.T) {
 	docker := onlyLab(t)
-	for _, test := range []struct {
-		name, at string
-	}{
-		{"while the lab comes up", "routers and hosts"},
-		{"while the lab is up", "lab is up"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
+	for _, at := range []string{"routers and hosts", "lab is up"} {
+		t.Run(at, func(t *testing.T) {
 			s := start(t, nil, "run", scenario, "--variant", affected)
-			s.printed(test.at, 2*time.Minute)
+			s.printed(at, 2*time.Minute)
 			s.killed(docker, prefixed)
 		})
 	}

@@ -64,9 +64,7 @@ func TestMerge(t *testing.T) {
 			printed(t, test.status, test.says, args...)
 			for _, name := range []string{"index.html", "junit.xml", "summary.md"} {
 				_, err := os.Stat(filepath.Join(folder, name))
-				if there := err == nil; there != (test.status != exitUsage) {
-					t.Errorf("%s: %v", name, err)
-				}
+				must.Equal(t, name, test.status != exitUsage, err == nil)
 			}
 		})
 	}

@@ -48,10 +48,8 @@ func TestOneLab(t *testing.T) {
 		must.Equal(t, "remedies", len(must.Get(scenarioNamed(scenario))(t).Variants[0].Script().Remedies), len(v.Remedies))
 		must.Equal(t, "half a pair", true, first.report().Half != "")
 		must.Contain(t, first.output(), "node-drain: PASS (half a pair: no fixed variant ran")
-		evidence, err := os.ReadDir(filepath.Join(report.Latest(first.dir, scenario), v.EvidenceDir))
-		if err != nil || len(evidence) < 10 || !strings.HasPrefix(evidence[0].Name(), "01-") {
-			t.Errorf("the second run disturbed the evidence: %v, %v", evidence, err)
-		}
+		evidence := must.Get(os.ReadDir(filepath.Join(report.Latest(first.dir, scenario), v.EvidenceDir)))(t)
+		must.Equal(t, evidence, true, len(evidence) >= 10 && strings.HasPrefix(evidence[0].Name(), "01-"))
 		// The second had no lab.
 		must.Equal(t, "a run and the link to it", 2, len(must.Get(os.ReadDir(filepath.Join(first.dir, scenario)))(t)))
 		uplinks.quiet(t)
@@ -71,9 +69,8 @@ func TestOneLab(t *testing.T) {
 				}
 				defer inside(t, "outside", "ip", "route", "del", strangers.String(), "via", way)
 			}
-			if out, err := inside(t, "outside", "ping", "-c", "3", "-i", "0.2", "-W", "1", stranger.String()); err == nil {
-				t.Errorf("a stranger answers:\n%s", out)
-			}
+			_, err := inside(t, "outside", "ping", "-c", "3", "-i", "0.2", "-W", "1", stranger.String())
+			must.Fail(t, err, "") // no stranger answers
 		}
 		uplinks.quiet(t)
 	})
@@ -142,9 +139,8 @@ func TestSecondLab(t *testing.T) {
 	s := whole(t, exitExpected, nil, "run", scenario, "--parallel", "2")
 	r := s.report()
 	second := slices.IndexFunc(r.Variants, func(v report.Variant) bool { return v.Topology != nil })
-	if r.Verdict != "pass" || len(r.Variants) != 2 || second != 1 {
-		t.Errorf("%s, %d variants, number %d on a second lab", r.Verdict, len(r.Variants), second+1)
-	}
+	of := [...]any{r.Verdict, len(r.Variants), second}
+	must.Equal(t, "verdict, variants, and that of the second lab", [...]any{"pass", 2, 1}, of)
 	relapse(t, "judge", report.Latest(s.dir, scenario)).prints(t, exitExpected)
 	uplinks.quiet(t)
 	nothingLeft(t, docker)

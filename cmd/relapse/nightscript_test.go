@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/xml"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,13 +23,9 @@ func night(t *testing.T, planned string, shards, earlier string) (dir string, st
 	cmd := exec.CommandContext(t.Context(), script, planned, shards, earlier)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), asProgram+"=1", "RELAPSE="+os.Args[0])
-	printed, err := cmd.CombinedOutput()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	t.Logf("%s", printed)
-	return dir, cmd.ProcessState.ExitCode()
+	got := end(t, cmd)
+	t.Logf("%s%s", got.stdout, got.stderr)
+	return dir, got.status
 }
 
 func read(t *testing.T, path string) string {

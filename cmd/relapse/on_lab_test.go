@@ -81,9 +81,7 @@ func deploy(t *testing.T, docker *client.Client, name, path string) onLab {
 	}
 	t.Cleanup(func() {
 		script("down")
-		if left := l.containers(); len(left) > 0 {
-			t.Errorf("containerlab and kind left %q", left)
-		}
+		must.Equal(t, "left by containerlab and kind", nil, l.containers())
 		if !hadNetwork && dockerHas(t, docker, "kind") { // kind leaves it
 			must.Get(docker.NetworkRemove(context.WithoutCancel(t.Context()), "kind", client.NetworkRemoveOptions{}))(t)
 		}
@@ -161,14 +159,10 @@ func same(t *testing.T, what string, before, after map[string][]string) {
 	t.Helper()
 	for _, of := range slices.Sorted(maps.Keys(before)) {
 		for _, line := range before[of] {
-			if !slices.Contains(after[of], line) {
-				t.Errorf("%s took away from %s: %s", what, of, line)
-			}
+			must.Equal(t, what+" took away from "+of+": "+line, false, !slices.Contains(after[of], line))
 		}
 		for _, line := range after[of] {
-			if !slices.Contains(before[of], line) {
-				t.Errorf("%s left at %s: %s", what, of, line)
-			}
+			must.Equal(t, what+" left at "+of+": "+line, false, !slices.Contains(before[of], line))
 		}
 	}
 }
@@ -225,13 +219,11 @@ func (l onLab) state() map[string][]string {
 
 func inContainer(t *testing.T, name string, command ...string) string {
 	t.Helper()
-	cmd := exec.Command("docker", append([]string{"exec", name}, command...)...)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%s in %s: %v: %s", command, name, err, errs.String())
+	got := end(t, exec.Command("docker", append([]string{"exec", name}, command...)...))
+	if got.status != 0 {
+		t.Fatalf("%s in %s: %+v", command, name, got)
 	}
-	return out.String()
+	return got.stdout
 }
 
 func dockerHas(t *testing.T, docker *client.Client, name string) bool {
@@ -249,13 +241,11 @@ func buildContainerlab(t *testing.T) string {
 	run := func(dir string, args ...string) []byte {
 		cmd := exec.Command("go", args...)
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
-		var errs bytes.Buffer
-		cmd.Stderr = &errs
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("go %q: %v: %s%s", args, err, out, errs.String())
+		got := end(t, cmd)
+		if got.status != 0 {
+			t.Fatalf("go %q: %+v", args, got)
 		}
-		return out
+		return []byte(got.stdout)
 	}
 	var found struct{ Dir string }
 	must.NoError(t, json.Unmarshal(run(t.TempDir(), "mod", "download", "-json", module), &found))
@@ -276,9 +266,7 @@ func buildContainerlab(t *testing.T) string {
 		t.Log("this machine has no /proc/modules: containerlab is changed to do without")
 		edit("utils/kernel_module.go", func(text string) string {
 			const open = `f, err := os.Open("/proc/modules")`
-			if !strings.Contains(text, open) {
-				t.Fatal("containerlab does not open /proc/modules any more")
-			}
+			must.Contain(t, text, open)
 			return strings.Replace(text, open, open+"\n\tif os.IsNotExist(err) {\n\t\treturn true, nil\n\t}", 1)
 		})
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -26,16 +25,13 @@ func TestPage(t *testing.T) {
 		{"all of them", "", []string{filepath.Join(one, "report.html"), "node-drain/2026-01-02T04-04-00Z/report.html", "index.html"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var out, want bytes.Buffer
-			cmd := command()
-			cmd.SetArgs([]string{"page", filepath.Join(dir, test.arg)})
-			cmd.SetOut(&out)
-			must.NoError(t, cmd.Execute())
+			want := ""
+			_, out, complained := output(t, "page", filepath.Join(dir, test.arg))
 			for _, name := range test.wrote {
-				want.WriteString(filepath.Join(dir, name) + "\n")
+				want += filepath.Join(dir, name) + "\n"
 				must.Get(os.Stat(filepath.Join(dir, name)))(t)
 			}
-			must.Equal(t, "output", want.String(), out.String())
+			must.Equal(t, "output", want, out+complained)
 		})
 	}
 }

@@ -47,9 +47,7 @@ func TestVerdictLine(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.report.Scenario = "node-drain"
-			if got := rendered(test.report); !strings.HasPrefix(got, "\n"+test.want) {
-				t.Errorf("printed %q, want it to begin with %q", got, test.want)
-			}
+			must.Contain(t, "begins"+rendered(test.report), "begins\n"+test.want)
 		})
 	}
 }

@@ -39,12 +39,9 @@ func TestImagesUsed(t *testing.T) {
 	all := must.Get(imagesUsed(""))(t)
 	quick := must.Get(imagesUsed("!slow"))(t)
 	const slow, common = "k8s.gcr.io/kube-proxy:v1.13.0", "relapse.dev/node:v1.34.4"
-	if !slices.Contains(all, slow) || slices.Contains(quick, slow) || !slices.Contains(quick, common) {
-		t.Errorf("all %v\nwithout the slow ones %v", all, quick)
-	}
-	if _, err := imagesUsed("no-label"); exitStatus(t.Context(), err) != exitUsage {
-		t.Errorf("of an unknown label: %v", err)
-	}
+	has := [...]bool{slices.Contains(all, slow), slices.Contains(quick, slow), slices.Contains(quick, common)}
+	must.Equal(t, quick, [...]bool{true, false, true}, has)
+	must.Equal(t, "of an unknown label", exitUsage, exitStatus(t.Context(), must.Err(imagesUsed("no-label"))))
 }
 
 func TestRunByLabel(t *testing.T) {

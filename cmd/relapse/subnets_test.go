@@ -19,9 +19,8 @@ func TestNeedsNameSubnets(t *testing.T) {
 	for on, want := range map[subnets]string{"": "10.4.94.0/24", "10.200.0.0/16": "10.200.0.0/24"} {
 		s := must.Get(on.one("node-drain", nil))(t)
 		got := needs(catalogue, s.Topology).Subnets
-		if of := got[netip.MustParsePrefix(want)]; len(got) != len(s.Topology.Networks) || of != "nodes of node-drain" {
-			t.Errorf("subnets %v, of %v", got, s.Topology.Networks)
-		}
+		must.Equal(t, got, len(s.Topology.Networks), len(got))
+		must.Equal(t, want, "nodes of node-drain", got[netip.MustParsePrefix(want)])
 	}
 	s := must.Get(subnets("10.200.0.0/16").one("masquerade-drift", nil))(t)
 	of := needs(catalogue, s.Topology).Subnets[netip.MustParsePrefix("10.20.30.128/25")]
@@ -39,22 +38,14 @@ func TestSubnetsOfSeveralScenarios(t *testing.T) {
 	for _, s := range chosen {
 		for _, n := range s.Topology.Networks {
 			for other, of := range taken {
-				if other.Overlaps(n.Subnet) {
-					t.Errorf("%s of %s has %s, which overlaps %s of %s", n.Name, s.Incident.Name, n.Subnet, other, of)
-				}
+				must.Equal(t, fmt.Sprint(s.Incident.Name, n, " overlaps that of ", of), false, other.Overlaps(n.Subnet))
 			}
 			taken[n.Subnet] = s.Incident.Name
 		}
-		command := commandOf(s, run.Flags())
-		_, part, given := strings.Cut(command, "--subnets=")
-		if !given {
-			t.Errorf("%s: %q repeats it", s.Incident.Name, command)
-			continue
-		}
-		alone, err := subnets(part).one(s.Incident.Name, nil)
-		if err != nil || fmt.Sprint(alone.Topology) != fmt.Sprint(s.Topology) {
-			t.Errorf("%s has %v, and who repeats it %v (%v)", s.Incident.Name, s.Topology.Networks, alone.Topology.Networks, err)
-		}
+		_, part, given := strings.Cut(commandOf(s, run.Flags()), "--subnets=")
+		must.Equal(t, "given for "+s.Incident.Name, true, given)
+		alone := must.Get(subnets(part).one(s.Incident.Name, nil))(t)
+		must.Equal(t, s.Incident.Name, fmt.Sprint(s.Topology), fmt.Sprint(alone.Topology))
 	}
 	stays := commandOf(framework.Scenario{Incident: framework.Incident{Name: "x"}}, run.Flags())
 	must.Equal(t, stays, false, strings.Contains(stays, "--subnets"))

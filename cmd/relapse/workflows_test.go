@@ -3,7 +3,6 @@ package main
 import (
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -18,17 +17,15 @@ var pinned = regexp.MustCompile(`^[a-z0-9-]+/[a-z0-9-]+@[0-9a-f]{40} # v[0-9]+\.
 // Workflows run code of vendors: they take actions by commit, with the tag beside it, and
 // leave no token in the checkout.
 func TestWorkflows(t *testing.T) {
-	files, err := filepath.Glob("../../.github/workflows/*.yml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no workflow: %v", err)
-	}
+	files := must.Get(filepath.Glob("../../.github/workflows/*.yml"))(t)
+	must.Equal(t, "there are workflows", true, len(files) > 0)
 	actions := must.Get(filepath.Glob("../../.github/actions/*/action.yml"))(t)
 	for _, file := range append(files, actions...) {
 		text := must.Read(t, file)
 		for line := range strings.Lines(string(text)) {
 			_, action, uses := strings.Cut(line, "uses: ")
-			if action = strings.TrimSpace(action); uses && !strings.HasPrefix(action, "./") && !pinned.MatchString(action) {
-				t.Errorf("%s uses %s, which is not pinned by its commit with the version beside it", file, action)
+			if action = strings.TrimSpace(action); uses && !strings.HasPrefix(action, "./") {
+				must.Equal(t, "pinned in "+file+": "+action, true, pinned.MatchString(action))
 			}
 		}
 		var workflow struct {
@@ -42,8 +39,8 @@ func TestWorkflows(t *testing.T) {
 		must.NoError(t, yaml.Unmarshal(text, &workflow))
 		for name, job := range workflow.Jobs {
 			for _, step := range job.Steps {
-				if strings.HasPrefix(step.Uses, "actions/checkout@") && step.With["persist-credentials"] != false {
-					t.Errorf("%s: job %s leaves its token in the checkout", file, name)
+				if strings.HasPrefix(step.Uses, "actions/checkout@") { // its token is not left there
+					must.Equal(t, file+": job "+name, any(false), step.With["persist-credentials"])
 				}
 			}
 		}
@@ -52,9 +49,5 @@ func TestWorkflows(t *testing.T) {
 
 // setup installs what debootstrap checks signatures with.
 func TestSetupInstallsDebiansKeys(t *testing.T) {
-	for _, name := range []string{"debian-archive-keyring", "debootstrap", "gpgv"} {
-		if !slices.Contains(debianPackages, name) {
-			t.Errorf("%s is not installed", name)
-		}
-	}
+	must.Contain(t, " "+strings.Join(debianPackages, " ")+" ", " debian-archive-keyring ", " debootstrap ", " gpgv ")
 }
