@@ -2,7 +2,6 @@ package audit
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -33,7 +32,9 @@ func onReal(t *testing.T, documents []string) *rest.Config {
 	defined.Do(func() { define(t, config) })
 	for _, r := range resources {
 		if r.Resource != "customresourcedefinitions" && r.Group != "rbac.authorization.k8s.io" {
-			inEtcd(t, "deleterange", map[string]string{"key": registry(r, ""), "range_end": registry(r, "")[:len(registry(r, ""))-1] + "0"}) // 0 follows /
+			from, to := registry(r, ""), registry(r, "")
+			to[len(to)-1] = '0' // it follows /
+			inEtcd(t, "deleterange", map[string][]byte{"key": from, "range_end": to})
 		}
 	}
 	for _, document := range documents {
@@ -49,7 +50,7 @@ func onReal(t *testing.T, documents []string) *rest.Config {
 			return kinds[r.Resource] == o.GetKind()+"List" && r.GroupVersion().String() == o.GetAPIVersion()
 		})
 		name := strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")
-		inEtcd(t, "put", map[string]string{"key": registry(resources[i], name), "value": string(must.Get(json.Marshal(o.Object))(t))})
+		inEtcd(t, "put", map[string][]byte{"key": registry(resources[i], name), "value": must.Get(json.Marshal(o.Object))(t)})
 	}
 	return config
 }
@@ -99,7 +100,7 @@ func define(t *testing.T, config *rest.Config) {
 }
 
 // registry is where etcd has objects: all of a resource, or one.
-func registry(r schema.GroupVersionResource, name string) string {
+func registry(r schema.GroupVersionResource, name string) []byte {
 	at := map[string]string{"nodes": "minions", "services": "services/specs"}[r.Resource]
 	switch {
 	case strings.Contains(r.Group, ".") && !strings.HasSuffix(r.Group, "k8s.io"):
@@ -107,14 +108,11 @@ func registry(r schema.GroupVersionResource, name string) string {
 	case at == "":
 		at = r.Resource
 	}
-	return "/registry/" + at + "/" + name
+	return []byte("/registry/" + at + "/" + name)
 }
 
-func inEtcd(t *testing.T, what string, fields map[string]string) {
+func inEtcd(t *testing.T, what string, fields map[string][]byte) {
 	t.Helper()
-	for key, value := range fields {
-		fields[key] = base64.StdEncoding.EncodeToString([]byte(value))
-	}
 	response := must.Get(http.Post(realEtcd+"/v3/kv/"+what, "application/json", bytes.NewReader(must.Get(json.Marshal(fields))(t))))(t)
 	response.Body.Close()
 	must.Equal(t, "status of etcd", http.StatusOK, response.StatusCode)

@@ -93,10 +93,8 @@ func FuzzParseSuppressions(f *testing.F) {
 			return
 		}
 		for _, s := range all {
-			_, err := time.Parse(time.DateOnly, s.Expires)
-			if err != nil || strings.TrimSpace(s.Reason) == "" || s.Line == 0 || (s.ID == "") == (s.Detector == "") {
-				t.Errorf("%+v", s)
-			}
+			must.Get(time.Parse(time.DateOnly, s.Expires))(t)
+			must.Equal(t, s, true, strings.TrimSpace(s.Reason) != "" && s.Line > 0 && (s.ID == "") != (s.Detector == ""))
 			s.matches(Finding{ID: "2edadcd36f84"})
 		}
 	})

@@ -601,13 +601,9 @@ func describe(t *testing.T, p played) string {
 		}
 		line("%s, %s%s: %s, expected %s; impacted: %v", v.Name, v.Role, without, v.Verdict, v.Expected, v.ProbesHurt)
 		for _, p := range v.Probes {
-			if p.Sent != p.Answered+p.Lost+p.NotJudged || p.Sent > p.Due {
-				t.Errorf("%s: %+v", v.Name, p)
-			}
+			must.Equal(t, p, [...]any{p.Sent, true}, [...]any{p.Answered + p.Lost + p.NotJudged, p.Sent <= p.Due})
 		}
-		if v.Baseline.Lost > 0 || (v.Onset != nil) != (len(v.ProbesHurt) > 0) {
-			t.Errorf("%s: baseline %+v, onset %v, impacted %v", v.Name, v.Baseline, v.Onset, v.ProbesHurt)
-		}
+		must.Equal(t, v, [...]any{0, len(v.ProbesHurt) > 0}, [...]any{v.Baseline.Lost, v.Onset != nil})
 		for _, reason := range v.Reasons {
 			line("  because: %s", reason)
 		}
@@ -694,12 +690,10 @@ func finishes(t *testing.T, e *Execution, labs *fakeLabs, step func() error, giv
 	short, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	e.Finish(short)
-	if _, over := e.Report(); over || e.Left() == nil || labs.removed > 0 {
-		t.Errorf("finished %t with %v, %d removed, while a step is at work", over, e.Left(), labs.removed)
-	}
+	_, over := e.Report()
+	must.Equal(t, "while a step is at work", [...]any{false, true, 0}, [...]any{over, e.Left() != nil, labs.removed})
 	e.Finish(t.Context())
-	if _, over := e.Report(); !over || e.Left() != nil || labs.made != 1 || labs.removed != 1 {
-		t.Errorf("finished %t with %v, %d made, %d removed", over, e.Left(), labs.made, labs.removed)
-	}
+	_, over = e.Report()
+	must.Equal(t, e.Left(), [...]any{true, true, 1, 1}, [...]any{over, e.Left() == nil, labs.made, labs.removed})
 	<-ended
 }

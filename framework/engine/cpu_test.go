@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // A run beside other work says so.
@@ -23,9 +24,8 @@ func TestCPU(t *testing.T) {
 		e, l := newExecution(framework.Scenario{}, &c.labs, Options{}), &lane{lab: &fakeLab{fakeLabs: &c.labs}}
 		e.startCPU(t.Context(), l)
 		e.measureCPU(t.Context(), l)
-		r := e.report
-		if (r.CPU != nil) != c.known || r.CPU.Slowed() != c.slowed || c.known && r.CPU.Others != c.others {
-			t.Errorf("%s: %+v, slowed %v; want known %v, others %v, slowed %v", name, r.CPU, r.CPU.Slowed(), c.known, c.others, c.slowed)
-		}
+		cpu := e.report.CPU
+		must.Equal(t, name, [...]bool{c.known, c.slowed}, [...]bool{cpu != nil, cpu.Slowed()})
+		must.Equal(t, name, true, cpu == nil || cpu.Others == c.others)
 	}
 }

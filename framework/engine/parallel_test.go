@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,28 +17,28 @@ func TestVariantsMeet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, worlds := sideBySide()
 		var mu sync.Mutex
-		installed, faulted, ready := map[string][]time.Time{}, map[string][]time.Time{}, map[string][]time.Time{}
-		note := func(where map[string][]time.Time, name string) {
+		times := map[string][]time.Time{}
+		note := func(what, name string) {
 			mu.Lock()
 			defer mu.Unlock()
-			where[name] = append(where[name], time.Now())
+			times[what+name] = append(times[what+name], time.Now())
 		}
 		for i, v := range s.Variants {
 			s.Variants[i].Script = func() framework.Script {
 				script := v.Script()
 				then(&script.Install, func() error {
-					note(installed, v.Name)
+					note("installed", v.Name)
 					time.Sleep(time.Duration(i) * 10 * time.Second)
 					return nil
 				})
 				inject := script.Fault.Inject
 				script.Fault.Inject = func(ctx context.Context, r *framework.Run) error {
-					note(faulted, v.Name)
+					note("faulted", v.Name)
 					time.Sleep(time.Duration(3-i) * 10 * time.Second)
 					if err := r.Meet(ctx); err != nil {
 						return err
 					}
-					note(ready, v.Name)
+					note("ready", v.Name)
 					return inject(ctx, r)
 				}
 				return script
@@ -47,12 +46,11 @@ func TestVariantsMeet(t *testing.T) {
 		}
 		p := play(t, newWorld(), s, &fakeLabs{beside: worlds}, Options{Repeat: 2})
 		must.Equal(t, p, 0, p.status())
-		for what, times := range map[string]map[string][]time.Time{"installed": installed, "faulted": faulted, "ready": ready} {
-			for run := range 2 {
-				for _, v := range s.Variants {
-					must.Equal(t, fmt.Sprint(what, " in run ", run+1, " of ", v.Name), times["old"][run], times[v.Name][run])
-				}
+		for _, what := range []string{"installed", "faulted", "ready"} {
+			for _, v := range s.Variants {
+				must.Equal(t, what+" is "+v.Name, times[what+"old"], times[what+v.Name])
 			}
+			must.Equal(t, what, 2, len(times[what+"old"]))
 		}
 	})
 }

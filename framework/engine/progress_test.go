@@ -103,8 +103,7 @@ func TestProgress(t *testing.T) {
 func TestProgressWithoutALab(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := listenTo(t, errors.New("no lab"))
-		if len(l.over) != len(l.plan) || l.over[1] != "lab: lab is up (failed)" || l.over[2] != "old: components are installed (skipped)" {
-			t.Errorf("of %q these are over: %q", l.plan, l.over)
-		}
+		must.Equal(t, l.plan, len(l.plan), len(l.over))
+		must.Equal(t, "over", []string{"lab: lab is up (failed)", "old: components are installed (skipped)"}, l.over[1:3])
 	})
 }

@@ -48,9 +48,7 @@ func TestFailover(t *testing.T) {
 			},
 		}}
 		m := w.measures(t)
-		if len(m.Failovers) != 2 || undone != 2 || m.Stopped != "" {
-			t.Fatalf("%+v, undone %d times; stopped %q", m.Failovers, undone, m.Stopped)
-		}
+		must.Equal(t, m.Failovers, [...]any{2, 2, ""}, [...]any{len(m.Failovers), undone, m.Stopped})
 		old, now := m.Failovers[0], m.Failovers[1]
 		moved := old.MovedMS >= 2500 && old.MovedMS <= 2500+pollEvery.Milliseconds()
 		must.Equal(t, old, [...]any{true, int64(3000)}, [...]any{moved, old.Paths[0].LongestGapMS})

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -70,20 +71,14 @@ func TestUpgrade(t *testing.T) {
 	// How much a path loses depends on the component. That it was measured does not.
 	for _, p := range []upgrade.Phase{m.Resting, m.Upgrade.During, m.Upgrade.After, m.Back.During, m.Back.After} {
 		for _, path := range p.Paths {
-			if 2*(path.Answered+path.Lost) < path.Due {
-				t.Errorf("from %s: %s: %d packets due, %d answered, %d lost", p.Began, path.Name, path.Due, path.Answered, path.Lost)
-			}
+			must.Equal(t, fmt.Sprintf("measured from %s: %+v", p.Began, path), true, 2*(path.Answered+path.Lost) >= path.Due)
 		}
 		for _, r := range p.Routers {
-			if 2*r.Polls < r.Due {
-				t.Errorf("from %s: %s was polled %d times, %d polls were due", p.Began, r.Name, r.Polls, r.Due)
-			}
+			must.Equal(t, fmt.Sprintf("polled from %s: %+v", p.Began, r), true, 2*r.Polls >= r.Due)
 		}
 	}
 	for _, path := range m.Resting.Paths {
-		if path.Broken > 0 || 100*path.Lost > path.Due {
-			t.Errorf("nothing changes, and %s has %d packets lost of %d, and %d connections broken", path.Name, path.Lost, path.Due, path.Broken)
-		}
+		must.Equal(t, fmt.Sprintf("at rest: %+v", path), false, path.Broken > 0 || 100*path.Lost > path.Due)
 	}
 	for _, r := range []*upgrade.Rollout{m.Upgrade, m.Back} {
 		changed := slices.ContainsFunc(r.During.Routers, func(r upgrade.Router) bool { return len(r.Resets) > 0 })
@@ -187,9 +182,7 @@ func TestLostPermission(t *testing.T) {
 				must.Equal(t, name+" fails", lost, states[name] == qualify.Fails)
 			}
 			must.Equal(t, q.Heading(), lost, q.Verdict == qualify.NoGo)
-			if m.Back.Restart == nil || m.Back.Restart.Ready.IsZero() {
-				t.Errorf("on the rollback %s was restarted: %+v", to, m.Back.Restart)
-			}
+			must.Equal(t, "restarted on the rollback, and ready", true, m.Back.Restart != nil && !m.Back.Restart.Ready.IsZero())
 		})
 	}
 }
@@ -216,9 +209,7 @@ func TestInterruptedUpgrade(t *testing.T) {
 		t.Fatalf("the upgrade is %+v", m.Upgrade)
 	}
 	for _, path := range append(m.Resting.Paths, m.Upgrade.During.Paths...) {
-		if 2*(path.Answered+path.Lost) < path.Due || path.Due == 0 {
-			t.Errorf("%s: %d packets due, %d answered, %d lost", path.Name, path.Due, path.Answered, path.Lost)
-		}
+		must.Equal(t, fmt.Sprintf("%+v", path), true, path.Due > 0 && 2*(path.Answered+path.Lost) >= path.Due)
 	}
 	must.Equal(t, "the lab is left", false, must.Get(kindlab.Exists(t.Context(), o.Docker, u.Topology.Name))(t))
 }

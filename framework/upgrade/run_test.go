@@ -15,16 +15,15 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func pathOf(t *testing.T, p Phase, name string) Path {
 	t.Helper()
-	i := slices.IndexFunc(p.Paths, func(p Path) bool { return p.Name == name })
-	if i < 0 {
-		t.Fatalf("no path %q in %+v", name, p.Paths)
-	}
-	return p.Paths[i]
+	path, there := each.First(p.Paths, func(p Path) bool { return p.Name == name })
+	must.Equal(t, "there is a path "+name, true, there)
+	return path
 }
 
 // The upgrade loses a node's packets for 300 ms and a connection, and the router loses the
@@ -153,9 +152,8 @@ func TestTripThatIsInterrupted(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), c.after)
 			defer cancel()
 			m, err := w.run(ctx, t, t.TempDir())
-			if !errors.Is(err, engine.ErrInterrupted) || m.Stopped != "" || !w.stopped || !c.holds(m) {
-				t.Errorf("%v; stopped %q; %+v", err, m.Stopped, m)
-			}
+			must.Equal(t, m, [...]any{"", true, true}, [...]any{m.Stopped, w.stopped, c.holds(m)})
+			must.Equal(t, err, true, errors.Is(err, engine.ErrInterrupted))
 		})
 	}
 }

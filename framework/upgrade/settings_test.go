@@ -91,9 +91,9 @@ func TestFamilies(t *testing.T) {
 				must.Fail(t, err, test.err)
 				return
 			}
-			if err != nil || u.Topology.Dual != test.dual || test.says != "" && !slices.Contains(u.Replaced, test.says) {
-				t.Fatalf("%v; dual %t; %q", err, u.Topology.Dual, u.Replaced)
-			}
+			must.NoError(t, err)
+			must.Equal(t, test.name, test.dual, u.Topology.Dual)
+			must.Equal(t, u.Replaced, true, test.says == "" || slices.Contains(u.Replaced, test.says))
 			for _, k := range u.Paths {
 				name, six := strings.CutSuffix(k.Name, ", IPv6")
 				beside := slices.ContainsFunc(u.Paths, func(o PathKind) bool { return o.Name == name+", IPv6" && len(o.Probes) == len(k.Probes) })

@@ -88,9 +88,7 @@ func TestGolden(t *testing.T) {
 			got = regexp.MustCompile(`(?s)<style>.*?</style>`).ReplaceAllString(got, "<style/>") // that of the report page
 		}
 		goldentest.Compare(t, name, got)
-		if again := written(t, format, full()); format != "html" && again != got {
-			t.Errorf("%s: written twice, it differs", format)
-		}
+		must.Equal(t, "twice, "+format, true, format == "html" || written(t, format, full()) == got)
 	}
 	must.Fail(t, Write(&bytes.Buffer{}, "toml", full()), "toml")
 }
@@ -104,9 +102,8 @@ func TestNothingIsLost(t *testing.T) {
 			"FIB of tor1", "moved tags", "snat", "tor2 has no route to pod ranges of master3.", "IPv6 is not judged.",
 			"2edadcd36f84", "000000000001", "000000000002", "000000000003", "000000000004", "000000000005", "a lab",
 		} {
-			sentence := strings.HasSuffix(want, ".") || want == "a lab"
-			if !strings.Contains(text, want) && (format != "openmetrics" || !sentence) {
-				t.Errorf("%s lacks %q", format, want)
+			if sentence := strings.HasSuffix(want, ".") || want == "a lab"; format != "openmetrics" || !sentence {
+				must.Contain(t, text, want)
 			}
 		}
 	}
@@ -270,10 +267,10 @@ func TestSARIFOfGitHub(t *testing.T) {
 	}
 	for _, r := range run.Results {
 		at := r.Locations[0].PhysicalLocation
-		u, err := url.Parse(at.ArtifactLocation.URI)
-		if err != nil || u.IsAbs() || strings.HasPrefix(u.Path, "/") || strings.Contains(u.Path, "..") || u.RawQuery != "" || at.Region.StartLine != 1 {
-			t.Errorf("%+v, %v", at, err)
-		}
+		u := must.Get(url.Parse(at.ArtifactLocation.URI))(t)
+		absolute := u.IsAbs() || strings.HasPrefix(u.Path, "/")
+		must.Equal(t, u, false, absolute || strings.Contains(u.Path, "..") || u.RawQuery != "")
+		must.Equal(t, at, 1, at.Region.StartLine)
 	}
 	for name, want := range map[string]string{
 		"DaemonSet lab/web": "cluster/DaemonSet/lab/web.yaml", "10.5.112.0/24": "cluster/10.5.112.0/24.yaml",
