@@ -36,14 +36,12 @@ func TestVerdictLine(t *testing.T) {
 		{"a pair", report.Report{Verdict: "pass"}, "node-drain: PASS\n"},
 		{"half a pair", report.Report{Verdict: "pass", Half: "no fixed variant ran"}, "node-drain: PASS (half a pair: no fixed variant ran)\n"},
 		{"without a part", report.Report{Verdict: "fail", Ablated: "detector"}, "node-drain: FAIL (without detector)\n"},
-		{
-			"every part in turn",
+		{"every part in turn",
 			report.Report{Verdict: "pass", Ablated: "all", Variants: []report.Variant{
 				{Name: "old", Ablated: "fault", Role: "affected", Expected: "vacuous", Verdict: "vacuous"},
 			}},
 			"node-drain: PASS (each part is switched off in turn, and must change the verdict)\n" +
-				"  outcome    Nothing was measured of old without fault\n  verdict    ✔ old without fault  affected    vacuous as expected, 0s\n",
-		},
+				"  outcome    Nothing was measured of old without fault\n  verdict    ✔ old without fault  affected    vacuous as expected, 0s\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.report.Scenario = "node-drain"

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -24,11 +26,8 @@ func TestSelection(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			chosen, variants, err := test.of.scenarios()
 			must.NoError(t, err)
-			var names []string
-			for _, s := range chosen {
-				names = append(names, s.Incident.Name)
-			}
-			must.Equal(t, "scenarios", test.want, strings.Join(names, " "))
+			name := func(s framework.Scenario) string { return s.Incident.Name }
+			must.Equal(t, "scenarios", test.want, each.Joined(chosen, " ", name))
 			must.Equal(t, "variants", test.variants, strings.Join(variants, " "))
 		})
 	}

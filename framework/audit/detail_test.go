@@ -8,6 +8,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -47,11 +48,8 @@ func TestLayers(t *testing.T) {
 			[]string{"API, BGPAdvertisement: announced by master1", "API, EndpointSlice: 10.5.112.9", "RIB, tor1: no route", "FIB, tor1: no route"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var got []string
-			for _, s := range detailed(test.f, test.read, Reached{}).Layers {
-				got = append(got, string(s.Layer)+", "+s.Where+": "+s.Says)
-			}
-			must.Equal(t, "", test.want, got)
+			says := func(s snapshot.Statement) string { return string(s.Layer) + ", " + s.Where + ": " + s.Says }
+			must.Equal(t, "", test.want, each.Of(detailed(test.f, test.read, Reached{}).Layers, says))
 		})
 	}
 }
@@ -119,11 +117,8 @@ func TestAgain(t *testing.T) {
 			}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var got []string
-			for _, c := range detailed(test.f, read, test.by).Again {
-				got = append(got, strings.TrimPrefix(c.On+": "+c.Run, ": "))
-			}
-			must.Equal(t, "", test.want, got)
+			says := func(c Command) string { return strings.TrimPrefix(c.On+": "+c.Run, ": ") }
+			must.Equal(t, "", test.want, each.Of(detailed(test.f, read, test.by).Again, says))
 		})
 	}
 }

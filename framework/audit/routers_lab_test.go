@@ -105,10 +105,8 @@ func routerFaults(kind string) []routerFault {
 		static("a static route to a machine that is gone", "gone", "10.244.2.0/24 10.235.2.78", "active unannounced 10.244.2.0/24", "latent absent-node 10.244.2.0/24"),
 		static("a static route that discards", "hole", "10.244.2.0/24 blackhole", "active unannounced 10.244.2.0/24"),
 		{"the Service is withdrawn", []onMachine{{"worker1", "birdc disable service"}}, []onMachine{{"worker1", "birdc enable service"}}, []string{"active no-route 192.0.2.1/32"}},
-		{
-			"the node without an endpoint announces it", []onMachine{{"worker1", "birdc disable service"}, {"worker2", "birdc enable service"}},
-			[]onMachine{{"worker2", "birdc disable service"}, {"worker1", "birdc enable service"}}, []string{"active no-local-endpoint 192.0.2.1/32"},
-		},
+		{"the node without an endpoint announces it", []onMachine{{"worker1", "birdc disable service"}, {"worker2", "birdc enable service"}},
+			[]onMachine{{"worker2", "birdc disable service"}, {"worker1", "birdc enable service"}}, []string{"active no-local-endpoint 192.0.2.1/32"}},
 		move("the other node answers by ARP", "10.235.2.128", "worker1", "worker2", "active stale-neighbour 10.235.2.128/32"),
 		move("another machine answers by ARP", "10.235.2.200", "worker2", "OTHER", "active two-speakers 10.235.2.200/32"),
 	}

@@ -20,14 +20,12 @@ func TestParseSuppressions(t *testing.T) {
 		want       []Suppression
 		says       string // in the error
 	}{
-		{
-			name: "both forms",
+		{name: "both forms",
 			text: "# ours\n- {id: 123456789012, reason: 'moves on Monday', expires: 2027-01-31, owner: net}\n- detector: image-pin\n  kind: latest-tag\n  object: DaemonSet kube-system/*\n  reason: r\n  expires: \"2027-02-01\"\n",
 			want: []Suppression{
 				{ID: "123456789012", Reason: "moves on Monday", Expires: "2027-01-31", Owner: "net", Line: 2},
 				{Detector: "image-pin", Kind: "latest-tag", Object: "DaemonSet kube-system/*", Reason: "r", Expires: "2027-02-01", Line: 3},
-			},
-		},
+			}},
 		{name: "an ID that looks like a number", text: "- {id: 12e456789012, " + rest, want: []Suppression{{ID: "12e456789012", Reason: "r", Expires: "2027-01-31", Line: 1}}},
 		{name: "empty"},
 		{name: "an empty list", text: "[]", want: []Suppression{}},

@@ -54,14 +54,13 @@ func checkPublished(t *testing.T, e *Execution) {
 	has := [...]bool{r.Unfinished != nil, r.Incident != nil, r.Topology != nil}
 	must.Equal(t, "unfinished, incident, topology", [...]bool{false, true, true}, has)
 	must.Equal(t, "command", "relapse run it, fake", r.Command)
-	var steps []string
+	var steps, planned []string
 	for _, s := range r.Steps {
 		must.Equal(t, s, [...]any{false, ""}, [...]any{s.Ended.Before(s.Began), s.Failed})
 		if s.Scope == "old" {
 			steps = append(steps, s.Name)
 		}
 	}
-	var planned []string
 	for _, s := range e.Steps() {
 		if s.Scope == "old" && !strings.HasPrefix(s.Name, "verdict is") {
 			planned = append(planned, s.Name)

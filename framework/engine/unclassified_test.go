@@ -36,30 +36,21 @@ func TestUnclassified(t *testing.T) {
 		{"it is not known whether it refuses to be installed", all(uninstalled, unsure), framework.Unknown, 4, "it is broken"},
 		{"it is not known whether it refuses after the fault", all(harmless, unsure), framework.Unknown, 4, "the slice ended"},
 		{"the fault does not take hold", ineffective, framework.Vacuous, 4, "the fault did not take effect"},
-		{
-			"the baseline is bad", func(w *world, s *framework.Script) {
-				s.Baseline = []framework.Check{{Name: "fact", Holds: says(false, "they agree")}}
-			},
-			framework.Vacuous, 4, "fact: not as expected: they agree",
-		},
+		{"the baseline is bad", func(w *world, s *framework.Script) {
+			s.Baseline = []framework.Check{{Name: "fact", Holds: says(false, "they agree")}}
+		}, framework.Vacuous, 4, "fact: not as expected: they agree"},
 		{"others lose packets", onInject(func(w *world) { w.breaks(outToA, aToB) }), framework.Unknown, 4, "a->b"},
 		{"an alarm without loss", onInject(func(w *world) { w.finds(theFinding) }), framework.Unknown, 4, "no probe lost packets"},
-		{
-			"too few rounds of a race", func(w *world, s *framework.Script) {
-				harmless(w, s)
-				s.Trials = &framework.Trials{Unit: "tick", Result: func() (int, bool) { return 1, false }}
-			},
-			framework.Unknown, 4, "it has to survive 4 trials (tick), and survived 1",
-		},
-		{
-			"what is only expected of an affected one", func(w *world, s *framework.Script) {
-				s.Latent = []framework.Finding{framework.As(latent)}
-				s.Aftermath = []framework.Check{{Name: "fact", Holds: says(false, "not there")}}
-				s.Precursors = []framework.Precursor{{Name: "form", Fault: framework.Fault{Name: "never", Inject: breaking}}}
-				s.Remedies = []framework.Remedy{{Name: "never", Apply: breaking}}
-			},
-			framework.Reproduced, 0, "out->a lost packets",
-		},
+		{"too few rounds of a race", func(w *world, s *framework.Script) {
+			harmless(w, s)
+			s.Trials = &framework.Trials{Unit: "tick", Result: func() (int, bool) { return 1, false }}
+		}, framework.Unknown, 4, "it has to survive 4 trials (tick), and survived 1"},
+		{"what is only expected of an affected one", func(w *world, s *framework.Script) {
+			s.Latent = []framework.Finding{framework.As(latent)}
+			s.Aftermath = []framework.Check{{Name: "fact", Holds: says(false, "not there")}}
+			s.Precursors = []framework.Precursor{{Name: "form", Fault: framework.Fault{Name: "never", Inject: breaking}}}
+			s.Remedies = []framework.Remedy{{Name: "never", Apply: breaking}}
+		}, framework.Reproduced, 0, "out->a lost packets"},
 		{"a latent finding before the fault", all(harmless, installing(func(w *world) { w.finds(latent) })),
 			framework.Prevented, 0, "no probe lost packets"},
 	} {

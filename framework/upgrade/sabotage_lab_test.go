@@ -78,22 +78,17 @@ func TestSabotagedUpgrade(t *testing.T) {
 		stopped    string   // why the upgrade must stop; empty if it must not
 		ends       string   // what the new version must say when it ends each time
 	}{
-		{
-			name: "new connections alone are refused", component: "kube-proxy", from: "1.34.4", to: "1.37.0",
+		{name: "new connections alone are refused", component: "kube-proxy", from: "1.34.4", to: "1.37.0",
 			settings: upgrade.Settings{Mode: "iptables"},
 			with:     onNodes(refusesNew), back: onNodes("nft delete table ip sabotage"),
 			fails: []string{"new connections, outside to pod", "new connections, pod to pod, other node", "node port"},
-			fine:  []string{"outside to pod", "pod to pod, other node", "long-lived TCP"},
-		},
-		{
-			name: "a new Service is not implemented", component: "kube-proxy", from: "1.34.4", to: "1.37.0",
+			fine:  []string{"outside to pod", "pod to pod, other node", "long-lived TCP"}},
+		{name: "a new Service is not implemented", component: "kube-proxy", from: "1.34.4", to: "1.37.0",
 			settings: upgrade.Settings{Mode: "iptables"},
 			with:     onNodes(hidesNew), back: onNodes("nft delete table ip sabotage"),
 			fails:   []string{"rollout"},
-			stopped: "kube-proxy on master to implement a new Service",
-		},
-		{
-			name: "an announcement is dropped", component: "metallb", from: "0.14.8", to: "0.14.9",
+			stopped: "kube-proxy on master to implement a new Service"},
+		{name: "an announcement is dropped", component: "metallb", from: "0.14.8", to: "0.14.9",
 			with: func(ctx context.Context, r *framework.Run, _ []string) error {
 				advertisement := &unstructured.Unstructured{}
 				advertisement.SetAPIVersion("metallb.io/v1beta1")
@@ -101,24 +96,18 @@ func TestSabotagedUpgrade(t *testing.T) {
 				return labaccess.Cluster(r).Client.Resources().GetControllerRuntimeClient().DeleteAllOf(ctx, advertisement, client.InNamespace("metallb-system"))
 			},
 			fails:   []string{"rollout"},
-			stopped: "no session, or no route over it: master",
-		},
-		{
-			name: "gratuitous ARP is dropped", component: "metallb", from: "0.14.8", to: "0.14.9", settings: upgrade.Settings{Manifests: byARP},
+			stopped: "no session, or no route over it: master"},
+		{name: "gratuitous ARP is dropped", component: "metallb", from: "0.14.8", to: "0.14.9", settings: upgrade.Settings{Manifests: byARP},
 			with: onNodes(silences), back: onNodes("tc qdisc del dev eth0 clsact"),
 			fails: []string{"the answering node is drained, policy Local"},
-			fine:  []string{"rollout", "address by ARP, outside, UDP"},
-		},
-		{
-			name: "an announcement stays where it is", component: "metallb", from: "0.14.8", to: "0.14.9", settings: upgrade.Settings{Manifests: byARP},
+			fine:  []string{"rollout", "address by ARP, outside, UDP"}},
+		{name: "an announcement stays where it is", component: "metallb", from: "0.14.8", to: "0.14.9", settings: upgrade.Settings{Manifests: byARP},
 			with: func(ctx context.Context, r *framework.Run, _ []string) error {
 				return workload.Apply(ctx, labaccess.Cluster(r), byARP) // the lab has others announce as well
 			},
 			fails:   []string{"rollout"},
-			stopped: "worker2 to answer by ARP for",
-		},
-		{
-			name: "a second station answers", component: "metallb", from: "0.14.8", to: "0.14.9", settings: upgrade.Settings{Manifests: byARP},
+			stopped: "worker2 to answer by ARP for"},
+		{name: "a second station answers", component: "metallb", from: "0.14.8", to: "0.14.9", settings: upgrade.Settings{Manifests: byARP},
 			with: func(ctx context.Context, r *framework.Run, _ []string) error {
 				given, err := workload.LoadBalancer{Name: "by-arp", OnlyIPv4: true}.Given(ctx, r)
 				if err == nil {
@@ -126,14 +115,11 @@ func TestSabotagedUpgrade(t *testing.T) {
 				}
 				return err
 			},
-			warns: []string{"router tor"},
-		},
-		{
-			name: "the new version does not know an argument", component: "cilium", from: "1.18.4", to: "1.19.3",
+			warns: []string{"router tor"}},
+		{name: "the new version does not know an argument", component: "cilium", from: "1.18.4", to: "1.19.3",
 			settings: upgrade.Settings{Values: map[string]any{"extraArgs": []any{"--enable-ipsec-encrypted-overlay=false"}}},
 			stopped:  "cilium to be ready on master",
-			ends:     "unknown flag: --enable-ipsec-encrypted-overlay",
-		},
+			ends:     "unknown flag: --enable-ipsec-encrypted-overlay"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			u := must.Get(upgrade.Of(test.component, test.from, test.to, test.settings))(t)

@@ -17,6 +17,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -283,10 +285,7 @@ func TestDamage(t *testing.T) {
 	})
 	must.NoError(t, os.Symlink("/etc", filepath.Join(dir, "etc")))
 	b := must.Get(Open(dir, wanted))(t)
-	var broken []string
-	for _, m := range b.Broken {
-		broken = append(broken, m.Source+" "+m.Reason)
-	}
+	broken := each.Of(b.Broken, func(m snapshot.Missing) string { return m.Source + " " + m.Reason })
 	must.Equal(t, "damaged", []string{
 		"a.yaml:5 of the bundle it is no YAML, or was cut off", "b.json:1 of the bundle it is no JSON, or was cut off",
 		"c.yaml:1 of the bundle a document of YAML, or an object in one, has more than 4 MiB", "d.tar of the bundle unexpected EOF", "e.gz of the bundle unexpected EOF",
