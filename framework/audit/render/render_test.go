@@ -282,7 +282,10 @@ func TestSARIFOfGitHub(t *testing.T) {
 
 // Indices point at what they name, and rules and findings are unique. Properties are in the golden file.
 func TestSARIF(t *testing.T) {
-	run := sarifOf(t, full())
+	r := full()
+	again := one("000000000006", detect.Active, "route-ownership", "unannounced", detect.Named("b")) // a rule that is there
+	r.Once = append(r.Once, again)
+	run := sarifOf(t, r)
 	seen := map[string]bool{} // of rules and findings
 	for _, r := range run.Tool.Driver.Rules {
 		must.Equal(t, r.ID, false, seen[r.ID])
