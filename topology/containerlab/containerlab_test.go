@@ -80,14 +80,13 @@ var labs = map[string]topology.Topology{"node-drain": drain(), "awkward": awkwar
 func TestFilesGolden(t *testing.T) {
 	for name, lab := range labs {
 		t.Run(name, func(t *testing.T) {
-			files, err := Files(lab)
-			must.NoError(t, err)
+			files := must.Get(Files(lab))(t)
 			dir := filepath.Join("testdata", name)
 			if *update {
 				must.NoError(t, errors.Join(os.RemoveAll(dir), Write(dir, lab)))
 			}
 			golden := 0
-			err = filepath.WalkDir(dir, func(_ string, f fs.DirEntry, err error) error {
+			err := filepath.WalkDir(dir, func(_ string, f fs.DirEntry, err error) error {
 				if err == nil && !f.IsDir() {
 					golden++
 				}

@@ -65,9 +65,7 @@ func TestParseDaemonConfigRefuses(t *testing.T) {
 		"runtimes is a list": `{"runtimes":[]}`,
 		"cut off":            `{"debug":`,
 	} {
-		t.Run(name, func(t *testing.T) {
-			must.Fail(t, must.Err(parseDaemonConfig([]byte(text))))
-		})
+		t.Run(name, func(t *testing.T) { must.Fail(t, must.Err(parseDaemonConfig([]byte(text)))) })
 	}
 }
 
@@ -105,9 +103,7 @@ func TestUndoRestoresTheFile(t *testing.T) {
 			if test.want != nil && test.now != "" && now.mode != 0o600 {
 				t.Errorf("mode = %o, want 600", now.mode)
 			}
-			if exists(h.shim) || exists(h.record) {
-				t.Error("the shim or the record is still there")
-			}
+			must.Equal(t, "the shim and the record exist", [2]bool{}, [2]bool{exists(h.shim), exists(h.record)})
 		})
 	}
 }
@@ -119,9 +115,7 @@ func TestWriteFileFollowsLinks(t *testing.T) {
 	must.NoError(t, os.Symlink(target, link))
 	must.NoError(t, writeFile(link, []byte("new"), 0o644))
 	must.Equal(t, "behind the link", "new", read(target))
-	if info, err := os.Lstat(link); err != nil || info.Mode().Type() != os.ModeSymlink {
-		t.Errorf("the link was replaced: %v, %v", info, err)
-	}
+	must.Equal(t, "the link", os.ModeSymlink, must.Get(os.Lstat(link))(t).Mode().Type())
 }
 
 func parsed(t *testing.T, text string) daemonConfig {

@@ -22,9 +22,7 @@ func TestReportErr(t *testing.T) {
 	want := "relapse must run as root (found: uid 1000): run it with sudo\n" +
 		"Docker must answer (found: no Docker is installed): apt-get install docker.io"
 	must.Equal(t, "error", want, unfit.Error())
-	if err := (Report{Checks: mixed.Checks[1:2]}).Err(); err != nil {
-		t.Errorf("Err() of a fit machine = %v", err)
-	}
+	must.NoError(t, Report{Checks: mixed.Checks[1:2]}.Err()) // of a fit machine
 }
 
 func TestReportWrite(t *testing.T) {

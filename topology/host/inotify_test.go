@@ -88,9 +88,7 @@ func TestRaiseAndLowerLimits(t *testing.T) {
 			}
 			must.Equal(t, "steps of the undo", test.steps, steps)
 			must.Equal(t, instances, test.want, strings.TrimSpace(h.limits()[instances]))
-			if exists(h.record) {
-				t.Error("the record is still there")
-			}
+			must.Equal(t, "the record exists", false, exists(h.record))
 		})
 	}
 }

@@ -21,9 +21,7 @@ type verdict struct {
 
 func (v verdict) compare(t *testing.T, got Check) {
 	t.Helper()
-	must.Equal(t, "state", v.state, got.State)
-	must.Equal(t, "found", v.found, got.Found)
-	must.Equal(t, "cure", v.cure, got.Cure)
+	must.Equal(t, "check", v, verdict{got.State, got.Found, got.Cure})
 	if got.Name == "" || (got.State != OK && got.Want == "") {
 		t.Errorf("check without a name or without what is wanted: %+v", got)
 	}

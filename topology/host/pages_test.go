@@ -23,9 +23,7 @@ func TestJudgePages(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, enlarge := judgePages(test.text, test.contained)
-			if c.State != OK || c.Found != test.found || enlarge != test.enlarge {
-				t.Errorf("%s, %q, %t; want ok, %q, %t", c.State, c.Found, enlarge, test.found, test.enlarge)
-			}
+			must.Equal(t, "", [3]any{OK, test.found, test.enlarge}, [3]any{c.State, c.Found, enlarge})
 		})
 	}
 }

@@ -38,14 +38,12 @@ func TestUndoWaitsForSetup(t *testing.T) {
 	defer cancel()
 	var steps []string
 	announce := func(step string) { steps = append(steps, step) }
-	if err := h.undo(ctx, announce); !errors.Is(err, context.DeadlineExceeded) || !exists(h.record) {
-		t.Errorf("%v, and the record exists: %t", err, exists(h.record))
-	}
+	must.Is(t, h.undo(ctx, announce), context.DeadlineExceeded)
+	must.Equal(t, "the record exists", true, exists(h.record))
 	must.Equal(t, "steps", []string{"waiting for another set-up of this machine to end"}, steps)
 	other.Close()
-	if err := h.undo(t.Context(), announce); err != nil || exists(h.record) {
-		t.Errorf("%v, and the record exists: %t", err, exists(h.record))
-	}
+	must.NoError(t, h.undo(t.Context(), announce))
+	must.Equal(t, "the record exists", false, exists(h.record))
 }
 
 // The default runtime of the machine's owner is not replaced, and nothing is built.

@@ -3,10 +3,11 @@ package rtnl
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestDump(t *testing.T) {
@@ -17,17 +18,13 @@ func TestDump(t *testing.T) {
 		}
 		return []string{"lo", "eth0"}, nil
 	}
-	if got, err := Dump(t.Context(), list); err != nil || asked != 3 || !slices.Equal(got, []string{"lo", "eth0"}) {
-		t.Errorf("%q, %v after %d dumps", got, err, asked)
-	}
+	must.Equal(t, "links", []string{"lo", "eth0"}, must.Get(Dump(t.Context(), list))(t))
+	must.Equal(t, "dumps", 3, asked)
 	refused := errors.New("refused")
-	if _, err := Dump(t.Context(), func() ([]string, error) { return nil, refused }); err != refused {
-		t.Errorf("%v, want %v", err, refused)
-	}
+	must.Is(t, must.Err(Dump(t.Context(), func() ([]string, error) { return nil, refused })), refused)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	asked = 0
-	if _, err := Dump(ctx, list); !errors.Is(err, netlink.ErrDumpInterrupted) || asked != 1 {
-		t.Errorf("%v after %d dumps, although the context has ended", err, asked)
-	}
+	must.Is(t, must.Err(Dump(ctx, list)), netlink.ErrDumpInterrupted)
+	must.Equal(t, "dumps although the context has ended", 1, asked)
 }

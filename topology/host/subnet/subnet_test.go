@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/vishvananda/netlink"
 
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -52,12 +53,9 @@ func TestOverlaps(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := overlaps([]netip.Prefix{lab, netip.MustParsePrefix("192.0.2.0/24")}, test.routes, devices)
 			must.Equal(t, "overlaps", test.want, got, cmpopts.EquateComparable(netip.Prefix{}))
-			if len(got) > 0 && got[0].By() != test.by {
-				t.Errorf("by %q, want %q", got[0].By(), test.by)
-			}
+			must.Equal(t, "by", test.by, each.Joined(got, "", Overlap.By))
 		})
 	}
-	if got := overlaps([]netip.Prefix{lab}, []netlink.Route{route("10.4.94.0/24", 4, main)}, devices); len(got) != 1 || !got[0].Lab() {
-		t.Errorf("%+v, want a lab's", got)
-	}
+	got := overlaps([]netip.Prefix{lab}, []netlink.Route{route("10.4.94.0/24", 4, main)}, devices)
+	must.Equal(t, "a lab's", []bool{true}, each.Of(got, Overlap.Lab))
 }

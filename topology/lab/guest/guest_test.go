@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -102,11 +103,8 @@ func TestReady(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			g := Open(engine(t, http.StatusOK, &container.State{Running: test.running}), "c", "node2", t.TempDir())
-			err := g.Ready(t.Context(), test.bound)
 			want := "guest node2 did not boot: " + test.why + "; its console ends with: guest boots\nguest: the guest was killed"
-			if err == nil || err.Error() != want {
-				t.Errorf("%q, want %q", err, want)
-			}
+			must.Equal(t, "", want, fmt.Sprint(g.Ready(t.Context(), test.bound)))
 		})
 	}
 	g := newGuest(t)
@@ -116,19 +114,10 @@ func TestReady(t *testing.T) {
 
 func TestExec(t *testing.T) {
 	g := newGuest(t)
-	out, err := g.Exec(t.Context(), "echo", "a b")
-	if out != "a b\n" || err != nil {
-		t.Errorf("%q, %v", out, err)
-	}
+	must.Equal(t, "", "a b\n", must.Get(g.Exec(t.Context(), "echo", "a b"))(t))
 	input := strings.Repeat("0123456789", 50000) // more than a frame holds
-	out, err = g.ExecInput(t.Context(), strings.NewReader(input), "cat")
-	if out != input || err != nil {
-		t.Errorf("%d bytes of %d came back, %v", len(out), len(input), err)
-	}
-	out, err = g.Exec(t.Context(), "cat") // no input ends at once
-	if out != "" || err != nil {
-		t.Errorf("%q, %v", out, err)
-	}
+	must.Equal(t, "", input, must.Get(g.ExecInput(t.Context(), strings.NewReader(input), "cat"))(t))
+	must.Equal(t, "", "", must.Get(g.Exec(t.Context(), "cat"))(t)) // no input ends at once
 }
 
 func TestExecFails(t *testing.T) {
@@ -139,9 +128,7 @@ func TestExecFails(t *testing.T) {
 		if out != "out\n" || !errors.As(err, &exit) || exit.Status != 4 {
 			t.Fatalf("%q, %v", out, err)
 		}
-		if text := err.Error(); !strings.HasPrefix(text, "on node1: sh -c ") || !strings.Contains(text, "exit status 4") || !strings.Contains(text, "err") {
-			t.Errorf("the error is %q", text)
-		}
+		must.Fail(t, err, "on node1: sh -c ", "exit status 4: ", "err")
 	})
 	t.Run("no such program", func(t *testing.T) { must.Fail(t, must.Err(g.Exec(t.Context(), "/nowhere/x")), "no such file") })
 	t.Run("context", func(t *testing.T) {

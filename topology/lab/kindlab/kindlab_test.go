@@ -23,18 +23,15 @@ import (
 func TestNoLabOutsideStateDir(t *testing.T) {
 	for _, name := range []string{"", ".", "..", "../../etc", "a/b", "/etc", "a b", "a.lock", "Upper", "näme", "a\x00"} {
 		t.Run(name, func(t *testing.T) {
-			if _, _, err := lock(name); err == nil || !strings.Contains(err.Error(), "is not a lab name") {
-				t.Errorf("locked: %v", err)
-			}
+			_, _, err := lock(name)
+			must.Fail(t, err, "is not a lab name")
 			// The client is never used: there is no engine behind it.
 			docker := must.Get(client.New(client.WithHost("unix:///nonexistent/docker.sock")))(t)
 			must.Fail(t, Down(t.Context(), docker, name), "is not a lab name")
 		})
 	}
 	for _, name := range []string{"node-drain", "a", "kindlab-test", "0"} {
-		if !isName(name) {
-			t.Errorf("%q is refused", name)
-		}
+		must.Equal(t, name, true, isName(name))
 	}
 }
 
@@ -111,14 +108,10 @@ func TestImagesOf(t *testing.T) {
 		Clusters: make([]topology.Cluster, 1), Routers: make([]topology.Router, 1), Hosts: make([]topology.Host, 1),
 	})
 	for _, ref := range append([]string{registryImage, nodeImage, RouterImage(""), hostImage}, controlPlaneImages...) {
-		if !slices.Contains(whole, ref) {
-			t.Errorf("%s is missing", ref)
-		}
+		must.Equal(t, ref, true, slices.Contains(whole, ref))
 	}
 	hosts := []topology.Host{{Image: "relapse.dev/mariadb:10.11"}, {}, {Image: "relapse.dev/mariadb:10.11"}}
-	if got := ImagesOf(topology.Topology{Hosts: hosts}); !slices.Equal(got, []string{registryImage, "relapse.dev/mariadb:10.11", hostImage}) {
-		t.Errorf("hosts with and without an image need %v", got)
-	}
+	must.Equal(t, "hosts need", []string{registryImage, "relapse.dev/mariadb:10.11", hostImage}, ImagesOf(topology.Topology{Hosts: hosts}))
 	routers := []topology.Router{{Kind: topology.FRR}, {Kind: topology.BIRD}, {Kind: topology.FRR}, {Kind: topology.GoBGP}}
 	want := []string{registryImage, "relapse.dev/frr:10.3", "relapse.dev/bird:2.17", "relapse.dev/tor:dev"}
 	must.Equal(t, "routers of all kinds need", want, ImagesOf(topology.Topology{Routers: routers}))
@@ -190,9 +183,8 @@ func TestActions(t *testing.T) {
 	all.add("", note("last"), first, named)
 	order = append(order, "begun")
 	close(first)
-	if err := all.Wait(); err != nil || !slices.Equal(order, []string{"begun", "named", "last"}) {
-		t.Errorf("%v, %v", order, err)
-	}
+	must.NoError(t, all.Wait())
+	must.Equal(t, "order", []string{"begun", "named", "last"}, order)
 
 	broken := errors.New("broken")
 	all = l.actions(t.Context())

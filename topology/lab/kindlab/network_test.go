@@ -31,14 +31,8 @@ func bridges(names ...string) []bridge {
 	return each.Of(names, func(name string) bridge { return bridge{name, netip.MustParseAddr(machine)} })
 }
 
-// drops carries rules out as the kernel does: an expression that has no value to compare
+// decides carries rules out as the kernel does: an expression that has no value to compare
 // ends its rule.
-func drops(t *testing.T, rules [][]expr.Any, p packet) (dropped bool) {
-	t.Helper()
-	dropped, _ = decides(t, rules, p)
-	return dropped
-}
-
 func decides(t *testing.T, rules [][]expr.Any, p packet) (dropped, untracked bool) {
 	t.Helper()
 	for _, rule := range rules {
@@ -103,9 +97,8 @@ func TestNotTracked(t *testing.T) {
 		"of IPv6":                  {packet{in: "rl-nodes"}, true},
 		"beside the lab":           {packet{in: "docker0", to: "10.5.115.2"}, false},
 	} {
-		if _, untracked := decides(t, rules, test.packet); untracked != test.want {
-			t.Errorf("%s: not tracked: %t", name, untracked)
-		}
+		_, untracked := decides(t, rules, test.packet)
+		must.Equal(t, name, test.want, untracked)
 	}
 }
 
@@ -139,9 +132,8 @@ func TestIsolation(t *testing.T) {
 		{"a connection from elsewhere", "input", packet{in: "eth0", to: machine, state: expr.CtStateBitNEW}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if drops(t, rules[test.hook], test.packet) != test.drops {
-				t.Errorf("it is dropped: %t", !test.drops)
-			}
+			dropped, _ := decides(t, rules[test.hook], test.packet)
+			must.Equal(t, "dropped", test.drops, dropped)
 		})
 	}
 }

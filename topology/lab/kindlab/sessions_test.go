@@ -3,8 +3,8 @@ package kindlab
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 	"testing"
 
@@ -25,11 +25,8 @@ var threeNodes = Lab{Topology: topology.Topology{
 }}
 
 func TestNeighborsOf(t *testing.T) {
-	got, err := threeNodes.neighborsOf("tor", []string{"two", "one"})
-	want := []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1")}
-	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("%v, %v; want %v", got, err, want)
-	}
+	got := must.Get(threeNodes.neighborsOf("tor", []string{"two", "one"}))(t)
+	must.Equal(t, "", []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1")}, got)
 	must.Fail(t, must.Err(threeNodes.neighborsOf("tor", []string{"far"})), `node "far" and router "tor"`)
 }
 
@@ -46,9 +43,8 @@ func TestEachNode(t *testing.T) {
 		}
 		return broken
 	})
-	if !errors.Is(err, broken) || err.Error() != "node one: no answer\nnode far: no answer" {
-		t.Errorf("%v", err)
-	}
+	must.Is(t, err, broken)
+	must.Equal(t, "", "node one: no answer\nnode far: no answer", fmt.Sprint(err))
 }
 
 func TestIsKept(t *testing.T) {

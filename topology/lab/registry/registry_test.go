@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/crane"
 	"github.com/google/go-containerregistry/pkg/registry"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
@@ -28,26 +27,16 @@ func serve(t *testing.T) (string, *Client) {
 }
 
 func push(t *testing.T, c *Client, image string, index bool) string {
-	ref, err := c.here(image)
-	must.NoError(t, err)
-	var digest v1.Hash
+	t.Helper()
+	ref := must.Get(c.here(image))(t)
 	if index {
-		i, randomErr := random.Index(64, 1, 2)
-		if randomErr != nil {
-			t.Fatal(randomErr)
-		}
-		err = remote.WriteIndex(ref, i, options(t.Context())...)
-		digest, _ = i.Digest()
-	} else {
-		i, randomErr := random.Image(64, 1)
-		if randomErr != nil {
-			t.Fatal(randomErr)
-		}
-		err = remote.Write(ref, i, options(t.Context())...)
-		digest, _ = i.Digest()
+		i := must.Get(random.Index(64, 1, 2))(t)
+		must.NoError(t, remote.WriteIndex(ref, i, options(t.Context())...))
+		return must.Get(i.Digest())(t).String()
 	}
-	must.NoError(t, err)
-	return digest.String()
+	i := must.Get(random.Image(64, 1))(t)
+	must.NoError(t, remote.Write(ref, i, options(t.Context())...))
+	return must.Get(i.Digest())(t).String()
 }
 
 func resolve(t *testing.T, c *Client, image string) string {
@@ -58,10 +47,7 @@ func TestMove(t *testing.T) {
 	_, c := serve(t)
 	older, newer := push(t, c, router+":v1.5.1", false), push(t, c, router+":v2.1.0", true)
 	for _, step := range []struct{ to, want string }{{router + ":v1.5.1", older}, {router + ":v2.1.0", newer}, {router + "@" + older, older}} {
-		got, err := c.Move(t.Context(), router, step.to)
-		if err != nil || got != step.want {
-			t.Fatalf("Move(%s) = %s, %v, want %s", step.to, got, err, step.want)
-		}
+		must.Equal(t, step.to, step.want, must.Get(c.Move(t.Context(), router, step.to))(t))
 		must.Equal(t, step.to, step.want, resolve(t, c, router))
 	}
 	must.Equal(t, "another tag moved too", newer, resolve(t, c, router+":v2.1.0"))
@@ -73,28 +59,27 @@ func TestErrors(t *testing.T) {
 	gone := New("127.0.0.1:1") // no program listens on the port of tcpmux
 	for _, tt := range []struct {
 		name string
-		do   func() error
+		err  error
 		want string
 		not  bool // there
 	}{
-		{"no such tag", func() error { _, err := c.Resolve(t.Context(), router); return err },
+		{"no such tag", must.Err(c.Resolve(t.Context(), router)),
 			"resolving docker.io/cloudnativelabs/kube-router: the registry at " + addr + " has no image docker.io/cloudnativelabs/kube-router", true},
-		{"no such digest", func() error { _, err := c.Resolve(t.Context(), router+"@sha256:"+strings.Repeat("0", 64)); return err },
+		{"no such digest", must.Err(c.Resolve(t.Context(), router+"@sha256:"+strings.Repeat("0", 64))),
 			"resolving docker.io/cloudnativelabs/kube-router@sha256:000", true},
-		{"move to nothing", func() error { _, err := c.Move(t.Context(), router, router+":v3"); return err },
+		{"move to nothing", must.Err(c.Move(t.Context(), router, router+":v3")),
 			"moving tag docker.io/cloudnativelabs/kube-router to docker.io/cloudnativelabs/kube-router:v3: the registry at " + addr + " has no image docker.io/cloudnativelabs/kube-router:v3", true},
-		{"move a digest", func() error { _, err := c.Move(t.Context(), router+"@"+digest, router+":v1.5.1"); return err },
+		{"move a digest", must.Err(c.Move(t.Context(), router+"@"+digest, router+":v1.5.1")),
 			"a digest cannot be moved", false},
-		{"move to another repository", func() error { _, err := c.Move(t.Context(), "docker.io/other/router", router+":v1.5.1"); return err },
+		{"move to another repository", must.Err(c.Move(t.Context(), "docker.io/other/router", router+":v1.5.1")),
 			"they are in different repositories", false},
-		{"no name at all", func() error { _, err := c.Resolve(t.Context(), "Not A Name"); return err }, `image "Not A Name": `, false},
-		{"registry unreachable", func() error { _, err := gone.Resolve(t.Context(), router); return err },
+		{"no name at all", must.Err(c.Resolve(t.Context(), "Not A Name")), `image "Not A Name": `, false},
+		{"registry unreachable", must.Err(gone.Resolve(t.Context(), router)),
 			"resolving docker.io/cloudnativelabs/kube-router: registry 127.0.0.1:1: ", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			err := tt.do()
-			must.Fail(t, err, tt.want)
-			must.Equal(t, err, tt.not, strings.Contains(fmt.Sprint(err), "has no image"))
+			must.Fail(t, tt.err, tt.want)
+			must.Equal(t, tt.err, tt.not, strings.Contains(fmt.Sprint(tt.err), "has no image"))
 		})
 	}
 }
@@ -116,8 +101,7 @@ func TestCopy(t *testing.T) {
 	for _, image := range images {
 		must.Equal(t, image, want[image], resolve(t, lab, image))
 	}
-	err := lab.Copy(t.Context(), router+":none", upstreamAddr)
-	must.Fail(t, err, "copying "+router+":none: the registry at")
+	must.Fail(t, lab.Copy(t.Context(), router+":none", upstreamAddr), "copying "+router+":none: the registry at")
 }
 
 func TestFile(t *testing.T) {
@@ -125,9 +109,7 @@ func TestFile(t *testing.T) {
 	const image = "relapse.dev/manifest:v1"
 	content := must.Get(crane.Image(map[string][]byte{"calico.yaml": []byte("kind: List\n"), "other": nil}))(t)
 	must.NoError(t, remote.Write(must.Get(c.here(image))(t), content, options(t.Context())...))
-	if got, err := c.File(t.Context(), image, "/calico.yaml"); err != nil || string(got) != "kind: List\n" {
-		t.Errorf("File = %q, %v", got, err)
-	}
+	must.Equal(t, "", "kind: List\n", string(must.Get(c.File(t.Context(), image, "/calico.yaml"))(t)))
 	must.Fail(t, must.Err(c.File(t.Context(), image, "/calico")), "no such file")
 	must.Fail(t, must.Err(c.File(t.Context(), "relapse.dev/none:v1", "/calico.yaml")), "has no image")
 }

@@ -38,7 +38,5 @@ func TestLinked(t *testing.T) {
 		root + "repositories/cilium/cilium/_layers/sha256/aa01/link": "sha256:aa01",
 	}
 	must.Equal(t, "", want, got)
-	if _, err := Linked(map[string]map[string]string{"x": {"aa01": "/"}}); err == nil || err.Error() != `"aa01" is not a digest` {
-		t.Errorf("%v", err)
-	}
+	must.Fail(t, must.Err(Linked(map[string]map[string]string{"x": {"aa01": "/"}})), `"aa01" is not a digest`)
 }

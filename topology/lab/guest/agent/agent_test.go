@@ -130,7 +130,6 @@ func TestDial(t *testing.T) {
 func TestFindPort(t *testing.T) {
 	class := t.TempDir()
 	for port, name := range map[string]string{"vport0p1": "org.example", "vport0p2": Port} {
-		must.NoError(t, os.MkdirAll(filepath.Join(class, port), 0o755))
 		must.Write(t, filepath.Join(class, port, "name"), name+"\n")
 	}
 	must.Equal(t, "", "/dev/vport0p2", must.Get(findPort(class))(t))
@@ -151,9 +150,9 @@ func TestOpenPort(t *testing.T) {
 	must.NoError(t, err)
 	port := must.Get(openPort(fmt.Sprintf("/dev/pts/%d", number)))(t)
 	defer port.Close()
-	var all []byte
-	for b := range 256 {
-		all = append(all, byte(b))
+	all := make([]byte, 256)
+	for b := range all {
+		all[b] = byte(b)
 	}
 	for _, direction := range []struct {
 		name     string

@@ -3,7 +3,6 @@ package boot
 import (
 	"net"
 	"net/netip"
-	"reflect"
 	"testing"
 
 	"github.com/relapse-dev/relapse/topology/must"
@@ -30,10 +29,7 @@ func TestCommandLine(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			text := test.p.CommandLine()
 			must.Equal(t, "", test.want, text)
-			back, err := Parse("console=ttyS0 " + text + " quiet\n")
-			if err != nil || !reflect.DeepEqual(back, test.p) {
-				t.Errorf("came back as %+v, %v", back, err)
-			}
+			must.Equal(t, "came back", test.p, must.Get(Parse("console=ttyS0 "+text+" quiet\n"))(t))
 		})
 	}
 }

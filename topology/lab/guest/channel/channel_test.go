@@ -23,9 +23,7 @@ func pipes(t testing.TB) (machine, guest net.Conn) {
 	var ends [2]net.Conn
 	for i, fd := range fds {
 		file := os.NewFile(uintptr(fd), "pipe")
-		if ends[i], err = net.FileConn(file); err != nil {
-			t.Fatal(err)
-		}
+		ends[i] = must.Get(net.FileConn(file))(t)
 		file.Close()
 		t.Cleanup(func() { ends[i].Close() })
 	}
@@ -144,11 +142,8 @@ func TestReadLine(t *testing.T) {
 	stream.WriteString("rest")
 	r := bufio.NewReader(&stream)
 	var got Request
-	if err := ReadLine(r, &got); err != nil || len(got.Exec) != 2 || got.Exec[1] != "two\nlines" {
-		t.Errorf("got %+v, %v", got, err)
-	}
-	if rest, _ := io.ReadAll(r); string(rest) != "rest" {
-		t.Errorf("behind the line is %q", rest)
-	}
+	must.NoError(t, ReadLine(r, &got))
+	must.Equal(t, "the line", Request{Exec: []string{"echo", "two\nlines"}}, got)
+	must.Equal(t, "behind the line", "rest", string(must.Get(io.ReadAll(r))(t)))
 	must.Fail(t, ReadLine(bufio.NewReader(strings.NewReader("{\n")), &got)) // half an object
 }

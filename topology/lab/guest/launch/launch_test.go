@@ -22,11 +22,12 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
+var twoLinks = boot.Parameters{Hostname: "node1", Links: []boot.Link{
+	{Name: "eth0", MAC: net.HardwareAddr{2, 0x42, 10, 4, 94, 23}, Address: netip.MustParsePrefix("10.4.94.23/24")},
+	{Name: "eth1", MAC: net.HardwareAddr{2, 0x42, 10, 9, 0, 1}, Address: netip.MustParsePrefix("10.9.0.1/16")},
+}}
+
 func TestQEMUCommand(t *testing.T) {
-	p := boot.Parameters{Hostname: "node1", Links: []boot.Link{
-		{Name: "eth0", MAC: net.HardwareAddr{2, 0x42, 10, 4, 94, 23}, Address: netip.MustParsePrefix("10.4.94.23/24")},
-		{Name: "eth1", MAC: net.HardwareAddr{2, 0x42, 10, 9, 0, 1}, Address: netip.MustParsePrefix("10.9.0.1/16")},
-	}}
 	for _, test := range []struct {
 		name      string
 		c         Config
@@ -40,17 +41,13 @@ func TestQEMUCommand(t *testing.T) {
 			not: []string{"tcg,thread=multi,tb-size=256", "nowatchdog"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			args := qemuCommand(test.c, p, []string{"tap0", "tap1"})
+			args := qemuCommand(test.c, twoLinks, []string{"tap0", "tap1"})
 			words := slices.Concat(args, strings.Fields(args[slices.Index(args, "-append")+1]))
 			for _, want := range test.want {
-				if !slices.Contains(words, want) {
-					t.Errorf("no %q in %q", want, args)
-				}
+				must.Equal(t, want, true, slices.Contains(words, want))
 			}
 			for _, not := range test.not {
-				if slices.Contains(words, not) {
-					t.Errorf("%q in %q", not, args)
-				}
+				must.Equal(t, not, false, slices.Contains(words, not))
 			}
 		})
 	}

@@ -2,8 +2,6 @@ package launch
 
 import (
 	"errors"
-	"net"
-	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,25 +9,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/relapse-dev/relapse/topology/lab/guest/boot"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestUMLCommand(t *testing.T) {
-	p := boot.Parameters{Hostname: "node1", Links: []boot.Link{
-		{Name: "eth0", MAC: net.HardwareAddr{2, 0x42, 10, 4, 94, 23}, Address: netip.MustParsePrefix("10.4.94.23/24")},
-		{Name: "eth1", MAC: net.HardwareAddr{2, 0x42, 10, 9, 0, 1}, Address: netip.MustParsePrefix("10.9.0.1/16")},
-	}}
-	args := umlCommand(Config{Accelerator: UML, CPUs: 2, Memory: 1024}, 1, p, []string{"tap0", "tap1"})
+	args := umlCommand(Config{Accelerator: UML, CPUs: 2, Memory: 1024}, 1, twoLinks, []string{"tap0", "tap1"})
 	must.Equal(t, "it runs", "taskset --cpu-list 1 /opt/uml/linux", strings.Join(args[:4], " "))
 	for _, want := range []string{
 		"mem=1024M", "seccomp=on", "noreboot", "ssl0=fd:3", "ubd0=/var/lib/relapse/disk.img",
 		"vec0:transport=tap,ifname=tap0,mac=02:42:0a:04:5e:17", "vec1:transport=tap,ifname=tap1,mac=02:42:0a:09:00:01",
 		"relapse.uml", "relapse.hostname=node1", "relapse.link=eth1,02:42:0a:09:00:01,10.9.0.1/16",
 	} {
-		if !slices.Contains(args, want) {
-			t.Errorf("no %q in %q", want, args)
-		}
+		must.Equal(t, want, true, slices.Contains(args, want))
 	}
 }
 
