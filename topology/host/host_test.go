@@ -46,10 +46,8 @@ func TestMissingPackages(t *testing.T) {
 		want     []string
 	}{
 		"nothing": {observed: observed{engine: engine{command: true}}},
-		"a fresh Debian 12": {
-			observed: observed{needs: Needs{Packages: []string{"debootstrap"}}, engine: engine{err: down}},
-			want:     []string{"debootstrap", "docker.io"},
-		},
+		"a fresh Debian 12": {observed: observed{needs: Needs{Packages: []string{"debootstrap"}}, engine: engine{err: down}},
+			want: []string{"debootstrap", "docker.io"}},
 		"a fresh Debian 13": {
 			observed: observed{needs: Needs{Packages: []string{"debootstrap"}}, engine: engine{err: down, split: true}},
 			want:     []string{"debootstrap", "docker.io", "docker-cli"},

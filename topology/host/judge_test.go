@@ -67,10 +67,8 @@ func TestJudgeEngine(t *testing.T) {
 		systemd bool
 		want    verdict
 	}{
-		"answers": {
-			engine: engine{address: socket, version: "20.10.24+dfsg1"},
-			want:   verdict{OK, "20.10.24+dfsg1 at unix:///var/run/docker.sock", ""},
-		},
+		"answers": {engine: engine{address: socket, version: "20.10.24+dfsg1"},
+			want: verdict{OK, "20.10.24+dfsg1 at unix:///var/run/docker.sock", ""}},
 		"a snap": {
 			engine: engine{address: "unix:///var/run/docker.sock", version: "28.4.0", root: "/var/snap/docker/common/var-lib-docker"},
 			want:   verdict{Fatal, "snap's 28.4.0 at unix:///var/run/docker.sock", "install Debian's or Docker's own package in place of the snap"},
@@ -84,10 +82,8 @@ func TestJudgeEngine(t *testing.T) {
 		},
 		"not started": {engine: engine{address: socket, err: dialError(syscall.ENOENT), installed: true}, apt: true,
 			want: verdict{Curable, noFile, "dockerd"}},
-		"not started under systemd": {
-			engine: engine{address: socket, err: dialError(syscall.ENOENT), installed: true}, systemd: true,
-			want: verdict{Curable, noFile, "systemctl start docker"},
-		},
+		"not started under systemd": {engine: engine{address: socket, err: dialError(syscall.ENOENT), installed: true}, systemd: true,
+			want: verdict{Curable, noFile, "systemctl start docker"}},
 		"not installed": {engine: engine{address: socket, err: dialError(syscall.ENOENT)}, apt: true,
 			want: verdict{Curable, "no Docker is installed", "apt-get install --yes --no-install-recommends --no-remove docker.io"}},
 		"not installed, the command a package of its own": {
@@ -102,10 +98,8 @@ func TestJudgeEngine(t *testing.T) {
 			engine: engine{address: "unix:///home/u/.docker/run/docker.sock", err: dialError(syscall.ENOENT), installed: true}, apt: true,
 			want: verdict{Fatal, noFile, "unset DOCKER_HOST, or start the engine at that address"},
 		},
-		"another machine": {
-			engine: engine{address: "tcp://build.example.net:2376", version: "28.5.2"},
-			want:   verdict{Fatal, "DOCKER_HOST=tcp://build.example.net:2376", "unset DOCKER_HOST"},
-		},
+		"another machine": {engine: engine{address: "tcp://build.example.net:2376", version: "28.5.2"},
+			want: verdict{Fatal, "DOCKER_HOST=tcp://build.example.net:2376", "unset DOCKER_HOST"}},
 	} {
 		t.Run(name, func(t *testing.T) { test.want.compare(t, judgeEngine(test.engine, test.apt, test.systemd)) })
 	}
@@ -136,10 +130,8 @@ func TestJudgeCapabilities(t *testing.T) {
 	}{
 		"all":                          {want: verdict{OK, "all granted", ""}},
 		"one that can be done without": {missing: []string{"CAP_SYS_RESOURCE"}, want: verdict{OK, "all granted but CAP_SYS_RESOURCE", ""}},
-		"unprivileged container": {
-			missing: []string{"CAP_DAC_READ_SEARCH", "CAP_NET_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_ADMIN"},
-			want:    verdict{Fatal, "not granted: CAP_NET_ADMIN CAP_SYS_PTRACE CAP_SYS_ADMIN", leave},
-		},
+		"unprivileged container": {missing: []string{"CAP_DAC_READ_SEARCH", "CAP_NET_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_ADMIN"},
+			want: verdict{Fatal, "not granted: CAP_NET_ADMIN CAP_SYS_PTRACE CAP_SYS_ADMIN", leave}},
 		"no /proc": {err: fs.ErrNotExist, want: verdict{Fatal, fs.ErrNotExist.Error(), "mount /proc"}},
 	} {
 		t.Run(name, func(t *testing.T) { test.want.compare(t, judgeCapabilities(test.missing, test.err)) })
@@ -245,10 +237,8 @@ func TestJudgeMachine(t *testing.T) {
 		},
 		"room": {judgeDisk(disk{what: "Docker's data", path: "/var/lib/docker", bytes: 70_310_000_000}, "free some"),
 			verdict{OK, "70.3 GB free at /var/lib/docker", ""}},
-		"just no room": {
-			judgeDisk(disk{what: "Docker's data", path: "/var/lib/docker", bytes: 4_999_999_999}, "free some"),
-			verdict{Fatal, "5.0 GB free at /var/lib/docker", "free some"},
-		},
+		"just no room": {judgeDisk(disk{what: "Docker's data", path: "/var/lib/docker", bytes: 4_999_999_999}, "free some"),
+			verdict{Fatal, "5.0 GB free at /var/lib/docker", "free some"}},
 		"room unknown": {judgeDisk(disk{what: "Docker's data", path: "/x", err: syscall.EIO}, "free some"),
 			verdict{Fatal, "input/output error", "free some"}},
 		"features": {judgeFeatures([]feature{{name: "bridge"}, {name: "veth"}}), verdict{OK, "bridge, veth", ""}},

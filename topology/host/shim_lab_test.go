@@ -40,9 +40,7 @@ func TestShim(t *testing.T) {
 	if len(steps) != 2 || !strings.HasPrefix(steps[0], "building") || !strings.HasPrefix(steps[1], "making") {
 		t.Errorf("steps = %q, want building and registering the shim", steps)
 	}
-	if report.Err() != nil {
-		t.Errorf("after setting up: %v", report.Err())
-	}
+	must.NoError(t, report.Err())
 
 	steps = nil
 	if _, err := h.setup(t.Context(), Needs{}, "/nonexistent", announce); err != nil || steps != nil {

@@ -45,20 +45,14 @@ func TestCableComesBack(t *testing.T) {
 	// node is a process with a network namespace of its own.
 	node := func() (pid int, space netns.NsHandle) {
 		cmd := exec.Command("unshare", "--net", "sh", "-c", "echo; exec sleep 1000")
-		out, err := cmd.StdoutPipe()
-		if err == nil {
-			err = cmd.Start()
-		}
-		must.NoError(t, err)
+		out := must.Get(cmd.StdoutPipe())(t)
+		must.NoError(t, cmd.Start())
 		t.Cleanup(func() {
 			_ = cmd.Process.Kill() // it may have ended
 			_ = cmd.Wait()
 		})
 		must.Get(out.Read(make([]byte, 1)))(t)
-		if space, err = netns.GetFromPid(cmd.Process.Pid); err != nil {
-			t.Fatal(err)
-		}
-		return cmd.Process.Pid, space
+		return cmd.Process.Pid, must.Get(netns.GetFromPid(cmd.Process.Pid))(t)
 	}
 	in := func(space netns.NsHandle, do func() error) {
 		t.Helper()

@@ -35,8 +35,7 @@ const (
 // own bridge, and fills it.
 func startUpstream(ctx context.Context, t *testing.T, docker *client.Client, catalogue *images.Catalogue, refs []string) (url, id string) {
 	t.Helper()
-	image, err := catalogue.LoadDocker(ctx, docker, registryImage)
-	must.NoError(t, err)
+	image := must.Get(catalogue.LoadDocker(ctx, docker, registryImage))(t)
 	created := must.Get(docker.ContainerCreate(ctx, client.ContainerCreateOptions{Name: "relapse-test-upstream", Image: image}))(t)
 	t.Cleanup(func() {
 		must.Get(docker.ContainerRemove(context.Background(), created.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true}))(t)
@@ -45,11 +44,10 @@ func startUpstream(ctx context.Context, t *testing.T, docker *client.Client, cat
 	is := must.Get(docker.ContainerInspect(ctx, created.ID, client.ContainerInspectOptions{}))(t).Container
 	addr := is.NetworkSettings.Networks["bridge"].IPAddress.String() + ":5000"
 	everywhere := registry.Upstreams{"docker.io": "http://" + addr}
-	err = await.Until(ctx, "the upstream registry", 50*time.Millisecond, 30*time.Second, func(ctx context.Context) (bool, string, error) {
+	must.NoError(t, await.Until(ctx, "the upstream registry", 50*time.Millisecond, 30*time.Second, func(ctx context.Context) (bool, string, error) {
 		err := everywhere.Reach(ctx, everywhere.Hosts())
 		return err == nil, "", err
-	})
-	must.NoError(t, err)
+	}))
 	must.NoError(t, catalogue.Push(ctx, addr, refs))
 	return "http://" + addr, created.ID
 }
@@ -124,9 +122,7 @@ func TestUpstream(t *testing.T) {
 			t.Errorf("%s, %v, want %s", pulled, err, want)
 		}
 		must.Get(docker.ContainerKill(ctx, upstream, client.ContainerKillOptions{Signal: "KILL"}))(t)
-		if err := pull("second", unserved); err != nil {
-			t.Errorf("the cache does not keep it: %v", err)
-		}
+		must.NoError(t, pull("second", unserved)) // the cache keeps it
 	})
 	t.Run("a node says why it cannot have what is nowhere", func(t *testing.T) {
 		must.Fail(t, pull("first", "docker.io/cloudnativelabs/kube-router:v0.4.0"), "kube-router:v0.4.0")
@@ -134,9 +130,7 @@ func TestUpstream(t *testing.T) {
 	t.Run("a run that builds its images does not take the lab", func(t *testing.T) {
 		lab.Release()
 		_, err := kindlab.Attach(ctx, docker, small, kindlab.Options{Images: catalogue})
-		if want := fmt.Sprintf("lab %q was brought up with --images=upstream, not build", small.Name); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
-		}
+		must.Fail(t, err, fmt.Sprintf("lab %q was brought up with --images=upstream, not build", small.Name))
 		if lab, err = kindlab.Attach(ctx, docker, small, options); err != nil {
 			t.Error(err)
 		}

@@ -200,11 +200,10 @@ func runPeer(ctx context.Context, l *log.Logger) error {
 func within(t *testing.T, ns netns.NsHandle, f func() error) {
 	t.Helper()
 	runtime.LockOSThread()
-	home, err := netns.Get()
-	must.NoError(t, err)
+	home := must.Get(netns.Get())(t)
 	defer home.Close()
 	must.NoError(t, netns.Set(ns))
-	err = f()
+	err := f()
 	if back := netns.Set(home); back != nil {
 		t.Fatal(back) // the thread stays locked, and ends with its goroutine
 	}
@@ -339,20 +338,16 @@ func startPeer(t *testing.T, ns netns.NsHandle, as int, own, router string, anno
 // path is the path that announces p.
 func (p *peer) path(t *testing.T, announced netip.Prefix, nextHop netip.Addr) *api.Path {
 	t.Helper()
-	pack := func(a *anypb.Any, err error) *anypb.Any {
-		must.NoError(t, err)
-		return a
-	}
 	family := bgp.GoBGPFamilies[0]
 	if announced.Addr().Is6() {
 		family = bgp.GoBGPFamilies[1]
 	}
 	return &api.Path{
 		Family: family,
-		Nlri:   pack(anypb.New(&api.IPAddressPrefix{Prefix: announced.Addr().String(), PrefixLen: uint32(announced.Bits())})),
+		Nlri:   must.Get(anypb.New(&api.IPAddressPrefix{Prefix: announced.Addr().String(), PrefixLen: uint32(announced.Bits())}))(t),
 		Pattrs: []*anypb.Any{
-			pack(anypb.New(&api.OriginAttribute{Origin: 0})),
-			pack(anypb.New(&api.NextHopAttribute{NextHop: nextHop.String()})),
+			must.Get(anypb.New(&api.OriginAttribute{Origin: 0}))(t),
+			must.Get(anypb.New(&api.NextHopAttribute{NextHop: nextHop.String()}))(t),
 		},
 	}
 }
@@ -384,10 +379,7 @@ func newLab(t *testing.T, kind topology.RouterKind) *lab {
 	}
 	cable(t, l.ns, "r1", "192.0.2.1/25", l.ns1, "192.0.2.2/25")
 	cable(t, l.ns, "r2", "192.0.2.129/25", l.ns2, "192.0.2.130/25")
-	var err error
-	if l.handle, err = netlink.NewHandleAt(l.ns); err != nil {
-		t.Fatal(err)
-	}
+	l.handle = must.Get(netlink.NewHandleAt(l.ns))(t)
 	t.Cleanup(l.handle.Close)
 	l.config = Config{
 		Kind: kind, AS: routerAS, RouterID: addr("192.0.2.1"),
@@ -401,16 +393,12 @@ func newLab(t *testing.T, kind topology.RouterKind) *lab {
 // start starts the router and waits until it is ready.
 func (l *lab) start(t *testing.T) {
 	t.Helper()
-	text, err := json.Marshal(l.config)
-	must.NoError(t, err)
-	args := []string{string(text)}
+	args := []string{string(must.Get(json.Marshal(l.config))(t))}
 	if l.image != "" {
 		args = append(args, l.image, t.TempDir())
 	}
 	l.labProcess = start(t, l.ns, "router", args...)
-	if l.client, err = Open(l.config.Sockets); err != nil {
-		t.Fatal(err)
-	}
+	l.client = must.Get(Open(l.config.Sockets))(t)
 	t.Cleanup(func() { l.client.Close() })
 	eventually(t, "the router is ready", func() (bool, any) {
 		s, err := l.client.Status(t.Context())
@@ -481,9 +469,7 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 		{Gw: gateway, Protocol: unix.RTPROT_BOOT},
 		{Gw: gateway, Protocol: unix.RTPROT_BGP, Priority: 20, Dst: &net.IPNet{IP: left.Addr().AsSlice(), Mask: net.CIDRMask(24, 32)}},
 	} {
-		if err := l.handle.RouteAdd(r); err != nil {
-			t.Fatalf("adding %v: %v", r, err)
-		}
+		must.NoError(t, l.handle.RouteAdd(r))
 	}
 	within(t, l.ns, func() error { return os.WriteFile("/proc/sys/net/ipv4/conf/r1/rp_filter", []byte("2"), 0o644) })
 	l.start(t)
@@ -574,9 +560,7 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 		default:
 			eventually(t, "the next hop is reported", func() (bool, any) { return rejected(), rib })
 		}
-		if got := l.routes(t, off); len(got) > 0 {
-			t.Errorf("installed anyway: %v", got)
-		}
+		must.Equal(t, "installed anyway", nil, l.routes(t, off), byValue)
 		p1.withdraw(t, off)
 		p1.withdraw(t, after)
 		l.awaitRoutes(t, after)
@@ -596,9 +580,7 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 		must.NoError(t, l.client.RemoveStatic(t.Context(), once))
 		must.Equal(t, "FIB without it", []bgp.Route{l.bgpRoute(once, hops[0])}, l.routes(t, once), byValue)
 		must.Equal(t, "the client says that the protocol", bgp.RouteBGP, l.protocolOf(t, once))
-		if err := l.client.RemoveStatic(t.Context(), once); err != nil {
-			t.Errorf("removed twice: %v", err)
-		}
+		must.NoError(t, l.client.RemoveStatic(t.Context(), once)) // twice
 	})
 	t.Run("default route that comes later", func(t *testing.T) {
 		must.NoError(t, l.handle.RouteAdd(&netlink.Route{Gw: gateway, Protocol: unix.RTPROT_BOOT}))
@@ -627,9 +609,7 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 		p1.end(t, syscall.SIGKILL)
 		t.Logf("session closed, route gone after %s", l.awaitRoutes(t, shared))
 		l.awaitRoutes(t, once)
-		if rib, err := l.client.RIB(t.Context()); err != nil || len(rib) > 0 {
-			t.Errorf("the RIB is %+v (%v), want no path", rib, err)
-		}
+		must.Equal(t, "RIB", nil, must.Get(l.client.RIB(t.Context()))(t), byValue)
 		if n, err := l.client.Neighbors(t.Context()); err != nil || bgp.Established(n, p1.own) || bgp.Established(n, p2.own) {
 			t.Errorf("neighbours are %+v (%v), want no session", n, err)
 		}
@@ -657,17 +637,11 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 		t.Logf("router uses %d MB, CPU so far %s", rss>>20, cpu)
 	}
 	began := time.Now()
-	if err := l.end(t, syscall.SIGTERM); err != nil {
-		t.Errorf("router ended with %v", err)
-	}
+	must.NoError(t, l.end(t, syscall.SIGTERM))
 	t.Logf("router ended after %s", time.Since(began))
-	if got := l.routes(t, once); len(got) > 0 {
-		t.Errorf("left behind: %v", got)
-	}
+	must.Equal(t, "left behind", nil, l.routes(t, once), byValue)
 	l.awaitRoutes(t, guard.Prefix, guard)
-	if entries, err := os.ReadDir(l.config.Sockets); err != nil || len(entries) > 0 {
-		t.Errorf("sockets left behind: %v %v", entries, err)
-	}
+	must.Equal(t, "sockets left behind", 0, len(must.Get(os.ReadDir(l.config.Sockets))(t)))
 }
 
 // TestLabInternalPeer is a router with iBGP peers.
@@ -832,8 +806,6 @@ func TestDual(t *testing.T) {
 		p2.withdraw(t, one)
 		l.awaitRoutes(t, one, l.bgpRoute(one, hop1))
 		must.NoError(t, l.client.RemoveStatic(t.Context(), two))
-		if r := l.routes(t, two); len(r) > 0 {
-			t.Errorf("%v after the static route was removed", r)
-		}
+		must.Equal(t, "after the static route was removed", nil, l.routes(t, two), byValue)
 	})
 }
