@@ -40,8 +40,7 @@ func TestOpenReportsBadRecipes(t *testing.T) {
 		{name: "cycle", files: map[string]string{
 			"a/image.yaml": "images: [{ref: x.dev/a:1, base: x.dev/b:1}]",
 			"b/image.yaml": "images: [{ref: x.dev/b:1, base: x.dev/a:1}]",
-		},
-			want: []string{"images/a/image.yaml: x.dev/a:1: base: x.dev/b:1 is built on this image in turn"}},
+		}, want: []string{"images/a/image.yaml: x.dev/a:1: base: x.dev/b:1 is built on this image in turn"}},
 		{name: "duplicate name",
 			files: map[string]string{"a/image.yaml": "images: [{ref: x.dev/a:1}]", "b/image.yaml": "images: [{ref: x.dev/a:1}]"},
 			want:  []string{"images/b/image.yaml: x.dev/a:1: ref: also in", "images/a/image.yaml"}},
@@ -56,8 +55,7 @@ func TestOpenReportsBadRecipes(t *testing.T) {
 		{name: "module that is not required", files: map[string]string{
 			"a/go.mod":     "module a\n",
 			"a/image.yaml": "images: [{ref: x.dev/a:1, files: [{module: b.dev/b, source: etc, path: /etc}]}]",
-		},
-			want: []string{"files[0].module", "go.mod does not require b.dev/b"}},
+		}, want: []string{"files[0].module", "go.mod does not require b.dev/b"}},
 		{
 			name: "everything at once",
 			files: map[string]string{

@@ -22,8 +22,7 @@ func TestNodeAnnotations(t *testing.T) {
 		{name: "none"},
 		{name: "Calico", annotations: map[string]string{
 			"projectcalico.org/IPv4Address": "172.29.0.11/24", "projectcalico.org/RouteReflectorClusterID": "244.0.0.1",
-		},
-			want: Node{Calico: CalicoNode{Address: netip.MustParsePrefix("172.29.0.11/24"), RouteReflector: "244.0.0.1"}}},
+		}, want: Node{Calico: CalicoNode{Address: netip.MustParsePrefix("172.29.0.11/24"), RouteReflector: "244.0.0.1"}}},
 		{name: "Calico, without a subnet", annotations: map[string]string{"projectcalico.org/IPv4Address": "172.29.0.11"},
 			want: Node{Calico: CalicoNode{Address: netip.MustParsePrefix("172.29.0.11/32")}}},
 		{name: "kube-router", annotations: map[string]string{"kube-router.io/bgp-local-addresses": "172.29.0.11, 172.30.0.11"},

@@ -27,9 +27,10 @@ func TestFromNetlink(t *testing.T) {
 			netlink.Route{Dst: network("10.4.94.0/24"), LinkIndex: 2, Src: net.IPv4(10, 4, 94, 32), Protocol: 2, Type: 1},
 			Route{Prefix: netip.MustParsePrefix("10.4.94.0/24"), Type: RouteUnicast, Protocol: RouteKernel,
 				NextHops: []NextHop{{Interface: "eth0"}}, Source: netip.MustParseAddr("10.4.94.32")}},
-		{"default with two next hops", netlink.Route{Protocol: 3, Type: 1, MultiPath: []*netlink.NexthopInfo{
-			{LinkIndex: 3, Gw: net.IPv4(10, 4, 94, 239)}, {LinkIndex: 2, Gw: net.IPv4(10, 4, 94, 238)},
-		}},
+		{"default with two next hops",
+			netlink.Route{Protocol: 3, Type: 1, MultiPath: []*netlink.NexthopInfo{
+				{LinkIndex: 3, Gw: net.IPv4(10, 4, 94, 239)}, {LinkIndex: 2, Gw: net.IPv4(10, 4, 94, 238)},
+			}},
 			Route{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Type: RouteUnicast, Protocol: "boot",
 				NextHops: []NextHop{{Address: a, Interface: "eth0"}, {Address: b, Interface: "eth1"}}}},
 		{"a gateway of IPv6",

@@ -24,8 +24,7 @@ func TestJudgeInotify(t *testing.T) {
 		"a kernel's default": {instances: "128\n", watches: "192536\n", want: verdict{
 			Curable, instances + " is 128, " + watches + " is 192536",
 			"sysctl -w " + instances + "=512 " + watches + "=524288",
-		},
-			raise: map[string]string{instances: "512", watches: "524288"}},
+		}, raise: map[string]string{instances: "512", watches: "524288"}},
 		"one too low": {instances: "511\n", watches: "524288\n",
 			want:  verdict{Curable, instances + " is 511, " + watches + " is 524288", "sysctl -w " + instances + "=512"},
 			raise: map[string]string{instances: "512"}},
