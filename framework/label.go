@@ -53,8 +53,7 @@ func (s Scenario) LabelsOf(v Variant) []string {
 	if s.Slow {
 		labels = append(labels, string(SlowLabel))
 	}
-	slices.Sort(labels)
-	return slices.Compact(labels)
+	return each.Once(labels)
 }
 
 // Selection chooses variants by their labels.

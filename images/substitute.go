@@ -122,8 +122,7 @@ var isFor = regexp.MustCompile(`^// (?:indirect; )?for (\S+)(?: (\S+))?$`)
 func (m vendorModule) noteSubstitutes(mod *modfile.File, vendors map[string]module.Version) {
 	current, all := chosen(mod), lines(mod)
 	paths := slices.Concat(slices.Collect(maps.Keys(m.AtLeast)), slices.Collect(maps.Keys(m.Replace)), m.Unreplaced)
-	slices.Sort(paths)
-	for _, path := range slices.Compact(paths) {
+	for _, path := range each.Once(paths) {
 		line, now, was := all[path], current[path], vendors[path]
 		if line == nil || was.Path == "" || now == was {
 			continue

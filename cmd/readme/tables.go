@@ -92,7 +92,7 @@ func variants(s framework.Scenario) string {
 		row(&b, "`"+v.Name+"`", string(v.Role), "`"+string(v.Expected())+"`", componentList(v.Components), string(v.Form))
 	}
 	kernels := each.Of(s.Topology.Guests(), func(n topology.Node) string { return n.Kernel })
-	if kernels = slices.Compact(slices.Sorted(slices.Values(kernels))); len(kernels) > 0 {
+	if kernels = each.Once(kernels); len(kernels) > 0 {
 		fmt.Fprintf(&b, "\nNodes under test have a kernel of their own: Linux %s.\n", strings.Join(kernels, ", "))
 	}
 	if s.Foreign {

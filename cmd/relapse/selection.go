@@ -79,8 +79,7 @@ func testingAny(from []framework.Scenario, with map[string]string) ([]framework.
 	}
 	if len(chosen) == 0 {
 		name := slices.Min(slices.Collect(maps.Keys(with)))
-		slices.Sort(known)
-		return nil, usagef("--with: no component %q%s", name, topology.Nearest(name, slices.Compact(known)))
+		return nil, usagef("--with: no component %q%s", name, topology.Nearest(name, each.Once(known)))
 	}
 	return chosen, nil
 }
@@ -124,8 +123,7 @@ func allLabels() []string {
 			all = append(all, s.LabelsOf(v)...)
 		}
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	return each.Once(all)
 }
 
 func commonLabels(s framework.Scenario) []string {

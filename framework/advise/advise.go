@@ -125,8 +125,7 @@ func Advise(all []Subject, results []Known, component, from, to string, values *
 		}
 	}
 	if !slices.Contains(components, component) {
-		slices.Sort(components)
-		return a, fmt.Errorf("relapse knows nothing of a component %q%s", component, topology.Nearest(component, slices.Compact(components)))
+		return a, fmt.Errorf("relapse knows nothing of a component %q%s", component, topology.Nearest(component, each.Once(components)))
 	}
 	return a, nil
 }
@@ -174,7 +173,7 @@ func Impossible(needs string, values map[string]any) string {
 // recorded are the results that a scenario's variants stand for. A version that is affected in
 // one configuration and not in another stands for none.
 func recorded(s framework.Scenario) (all []Known) {
-	for _, component := range slices.Compact(slices.Sorted(slices.Values(each.Of(s.Tested, framework.Tested.Component)))) {
+	for _, component := range each.Once(each.Of(s.Tested, framework.Tested.Component)) {
 		varied, old := framework.VersionsOf(component, s.Tested)
 		roles := map[[2]string]framework.Role{}
 		for _, v := range s.Variants {

@@ -225,6 +225,5 @@ func detectorNames() []string {
 	for _, n := range notRun(scope{}) {
 		names = append(names, n.Detector)
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return each.Once(names)
 }

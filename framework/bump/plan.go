@@ -318,8 +318,7 @@ func named(text string) []string {
 	all := each.Of(mention.FindAllString(text, -1), func(name string) string {
 		return variableOf(strings.TrimSuffix(strings.ToLower(name), "version") + "version")
 	})
-	slices.Sort(all)
-	return slices.Compact(all)
+	return each.Once(all)
 }
 
 // Write prints the plan. Of values it prints no more than names; a line in which a version changes is printed.

@@ -42,8 +42,7 @@ func trialsOf(all []framework.Scenario, component, from, to string) ([]trial, er
 	}
 	if len(trials) == 0 && !upgrade.Has(component) {
 		known = append(known, upgrade.Components()...)
-		slices.Sort(known)
-		nearest := topology.Nearest(component, slices.Compact(known))
+		nearest := topology.Nearest(component, each.Once(known))
 		return nil, fmt.Errorf("relapse neither tests nor upgrades a component %q%s", component, nearest)
 	}
 	return trials, nil

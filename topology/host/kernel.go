@@ -67,10 +67,7 @@ func addMultipath() error {
 }
 
 func addMasquerade() error {
-	conn, err := nftables.New()
-	if err != nil {
-		return err
-	}
+	conn := &nftables.Conn{}
 	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "nat"})
 	chain := conn.AddChain(&nftables.Chain{
 		Table: table, Name: "postrouting", Type: nftables.ChainTypeNAT,
@@ -168,10 +165,7 @@ func PassesIPv6() error {
 	if err != nil || strings.TrimSpace(string(filtered)) != "1" {
 		return nil // br_netfilter is not loaded, or lets them pass
 	}
-	conn, err := nftables.New()
-	if err != nil {
-		return err
-	}
+	conn := &nftables.Conn{}
 	chains, err := conn.ListChainsOfTableFamily(nftables.TableFamilyIPv6)
 	if errors.Is(err, unix.EPERM) {
 		return nil // it takes root, as each run does
@@ -190,10 +184,7 @@ func PassesIPv6() error {
 
 // addServiceMap adds a chain that balances over a map, as kube-proxy writes it.
 func addServiceMap() error {
-	conn, err := nftables.New()
-	if err != nil {
-		return err
-	}
+	conn := &nftables.Conn{}
 	key, err := nftables.ConcatSetType(nftables.TypeIPAddr, nftables.TypeInetProto, nftables.TypeInetService)
 	if err != nil {
 		return err

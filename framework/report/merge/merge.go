@@ -81,7 +81,7 @@ func Find(dirs ...string) (shards []Shard, older int, empty []string, err error)
 // inconclusive report of each, in order of name.
 func Missing(expected []string, reports []report.Report) []report.Report {
 	var missing []report.Report
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(expected))) {
+	for _, name := range each.Once(expected) {
 		if !slices.ContainsFunc(reports, func(r report.Report) bool { return r.Scenario == name }) {
 			missing = append(missing, report.Report{
 				Scenario: name, Verdict: string(framework.Inconclusive),
