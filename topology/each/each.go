@@ -41,7 +41,7 @@ func First[T any](items []T, holds func(T) bool) (first T, there bool) {
 	return items[i], true
 }
 
-// Once are the different items, in their own order; nil for none.
+// Once are the different items, sorted; nil for none.
 func Once[T cmp.Ordered](items []T) []T {
 	return slices.Compact(slices.Sorted(slices.Values(items)))
 }
