@@ -36,10 +36,12 @@ func compareLoads(t *testing.T, s framework.Scenario) {
 func TestScenario(t *testing.T) {
 	built := must.Get(images.Open(".."))(t)
 	known := func(ref string) bool { _, err := built.Recipe(ref); return err == nil }
-	taken := map[string]bool{}
+	taken, networks := map[string]bool{}, map[netip.Prefix]string{}
 	for _, s := range All {
 		t.Run(s.Incident.Name, func(t *testing.T) {
-			must.NoError(t, s.Validate())
+			if err := s.Validate(); err != nil {
+				t.Error(err)
+			}
 			if len(s.Incident.Facts) == 0 {
 				t.Error("its record lists no facts: it does not say what of the incident a run asserts")
 			}
@@ -60,6 +62,16 @@ func TestScenario(t *testing.T) {
 					t.Errorf("variant %q: another scenario has one of this name, and --variant and --label choose by it", v.Name)
 				}
 				taken[v.Name] = true
+			}
+			for _, n := range s.Topology.Networks {
+				for other, owner := range networks {
+					if other.Overlaps(n.Subnet) {
+						t.Errorf("network %s %s overlaps %s of %s, and both labs may be up", n.Name, n.Subnet, other, owner)
+					}
+				}
+			}
+			for _, n := range s.Topology.Networks {
+				networks[n.Subnet] = s.Incident.Name
 			}
 			compareLoads(t, s)
 			for _, step := range engine.New(s, nil, engine.Options{}).Steps() {

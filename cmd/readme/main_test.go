@@ -8,6 +8,7 @@ import (
 	"github.com/onsi/gomega"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -50,12 +51,12 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// TestREADMEIsShort holds the README to the two screens that it is meant to be, and to
-// the two commands that have to be on them.
+// TestREADMEIsShort holds the README, without its row for each incident, to the two screens that it is meant to be,
+// and to the two commands that have to be on them.
 func TestREADMEIsShort(t *testing.T) {
 	text := must.Read(t, root+"/README.md")
-	if lines := strings.Count(string(text), "\n"); lines > 180 {
-		t.Errorf("README.md has %d lines; 180 at most: the rest belongs into the README.md of its folder", lines)
+	if lines := strings.Count(string(text), "\n"); lines > 165+len(scenarios.All) {
+		t.Errorf("README.md has %d lines; 165 and one for each incident at most: the rest belongs into the README.md of its folder", lines)
 	}
 	for _, command := range []string{"make scenario NAME=node-drain", "make test"} {
 		must.Contain(t, string(text), command)
