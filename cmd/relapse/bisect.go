@@ -156,7 +156,7 @@ func runBisection(ctx context.Context, s *settings, scenario framework.Scenario,
 	if o.dryRun {
 		return nil
 	}
-	l, err := s.openLabs(ctx, catalogue, display.Look{}, scenario.Topology)
+	l, err := s.openLabs(ctx, catalogue, scenario.Topology)
 	if err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ type openedLabs struct {
 
 // openLabs inspects this machine, which is to run these labs, connects to Docker and opens
 // the display. Close ends both. A nil catalogue is the one of the source.
-func (s *settings) openLabs(ctx context.Context, c *images.Catalogue, look display.Look, labs ...topology.Topology) (*openedLabs, error) {
+func (s *settings) openLabs(ctx context.Context, c *images.Catalogue, labs ...topology.Topology) (*openedLabs, error) {
 	log, err := s.Logger(s)
 	if err != nil {
 		return nil, err
@@ -224,8 +224,7 @@ func (s *settings) openLabs(ctx context.Context, c *images.Catalogue, look displ
 		l.Images = c
 	}
 	ignoreBrokenPipe()
-	look.Log = log
-	l.display = s.display(look)
+	l.display = s.display(display.Look{Log: log})
 	l.Log, l.Progress = log, l.display
 	return l, nil
 }

@@ -131,11 +131,11 @@ func (o bumpOptions) conclude(plan bump.Plan, all []bumped) error {
 	failure := errors.Join(each.Of(all, func(b bumped) error { return b.failure })...)
 	switch {
 	case verdict == string(qualify.NoGo):
-		return &verdictError{framework.Fail, failure}
+		return judgedAs(framework.Fail, failure)
 	case failure != nil:
 		return failure
 	case verdict == string(qualify.Unknown):
-		return &verdictError{framework.Inconclusive, nil}
+		return judgedAs(framework.Inconclusive, nil)
 	case verdict == notQualified:
 		return status.Machine("no version that has changed can be qualified")
 	}

@@ -61,7 +61,7 @@ func diffRuns(out io.Writer, a, b merge.Shard) (differ bool, err error) {
 
 func outcomeOfDiff(differ bool, err error) error {
 	if err == nil && differ {
-		return &verdictError{verdict: framework.Fail}
+		return judgedAs(framework.Fail, nil)
 	}
 	return err
 }

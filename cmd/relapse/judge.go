@@ -47,10 +47,7 @@ judged, because its evidence is of an older format.`,
 				}
 				errs = append(errs, err)
 			}
-			if broken := errors.Join(errs...); broken != nil || worst != framework.Pass {
-				return &verdictError{worst, broken}
-			}
-			return nil
+			return judgedAs(worst, errors.Join(errs...))
 		},
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/moby/moby/client"
 	"github.com/spf13/cobra"
 
-	"github.com/relapse-dev/relapse/cmd/relapse/display"
 	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
@@ -60,39 +59,33 @@ func up(ctx context.Context, s *settings, name string, on subnets, set map[strin
 	if err := checkRunnable([]framework.Scenario{scenario}, engine.Options{}); err != nil {
 		return err
 	}
-	log, err := s.Logger(s)
-	if err != nil {
-		return err
-	}
 	if err := scenario.Topology.Validate(); err != nil {
 		return err
 	}
-	var o suite.Options
-	if err := prepare(ctx, nil, &o, scenario.Topology); err != nil {
+	l, err := s.openLabs(ctx, nil, scenario.Topology)
+	if err != nil {
 		return err
 	}
-	defer o.Docker.Close()
-	there, err := kindlab.Exists(ctx, o.Docker, scenario.Topology.Name)
+	defer l.Close()
+	there, err := kindlab.Exists(ctx, l.Docker, scenario.Topology.Name)
 	if err != nil {
 		return err
 	}
 	if there {
 		return usagef("lab %q exists already: relapse down %s", name, name)
 	}
-	shown := s.display(display.Look{Log: log})
-	defer shown.Close()
 	for _, line := range scenario.Subnets() {
-		shown.Note("lab", line)
+		l.display.Note("lab", line)
 	}
 	runnable := scenario.Runnable()
-	ctx = await.Watch(ctx, func(s await.Sight) { shown.Waits("lab", s) })
-	if _, err := suite.Build(ctx, o.Images, suite.ImagesOf(scenario, false, runnable...), shown); err != nil {
+	ctx = await.Watch(ctx, func(s await.Sight) { l.display.Waits("lab", s) })
+	if _, err := suite.Build(ctx, l.Images, suite.ImagesOf(scenario, false, runnable...), l.display); err != nil {
 		return err
 	}
-	lab, err := kindlab.Up(ctx, o.Docker, scenario.Topology, kindlab.Options{
-		Images: o.Images, Serve: suite.ServedTo(runnable), Log: log,
-		Step: func(step string) func(error) { return shown.Step("lab", step) },
-		Note: func(text string) { shown.Note("lab", text) },
+	lab, err := kindlab.Up(ctx, l.Docker, scenario.Topology, kindlab.Options{
+		Images: l.Images, Serve: suite.ServedTo(runnable), Log: l.Log,
+		Step: func(step string) func(error) { return l.display.Step("lab", step) },
+		Note: func(text string) { l.display.Note("lab", text) },
 	})
 	if err != nil {
 		if lab != nil { // never a half-built lab
@@ -101,7 +94,7 @@ func up(ctx context.Context, s *settings, name string, on subnets, set map[strin
 		return err
 	}
 	lab.Release()
-	shown.Close()
+	l.display.Close()
 	for _, c := range lab.Clusters {
 		fmt.Printf("kubeconfig of cluster %s: %s\n", c.Name, c.Kubeconfig)
 	}

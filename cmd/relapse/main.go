@@ -45,10 +45,7 @@ func run(args []string) int {
 }
 
 func complaint(ctx context.Context, err error) string {
-	var verdict *verdictError
 	switch {
-	case errors.As(err, &verdict) && verdict.broken == nil:
-		return "" // printed as a table
 	case errors.Is(err, engine.ErrInterrupted):
 		return err.Error()
 	case ctx.Err() == nil && client.IsErrConnectionFailed(err) && several(err):

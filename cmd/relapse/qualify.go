@@ -15,7 +15,6 @@ import (
 	"al.essio.dev/pkg/shellescape"
 	"github.com/spf13/cobra"
 
-	"github.com/relapse-dev/relapse/cmd/relapse/display"
 	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/advise"
@@ -167,7 +166,7 @@ func checkManifests(ctx context.Context, q *qualify.Request) (err error) {
 		return nil
 	}
 	q.Settings.Manifests, q.Told, err = qualify.CheckManifests(ctx, q.Component, q.From, q.To, q.Settings.Manifests)
-	if wrong := (*qualify.ManifestsError)(nil); errors.As(err, &wrong) {
+	if wrong, is := errors.AsType[*qualify.ManifestsError](err); is {
 		return usagef("--manifests: %w", wrong)
 	}
 	return err
@@ -184,7 +183,7 @@ func (o *qualifyOptions) asInBundle(ctx context.Context, args []string) (withFro
 		from = args[1]
 	}
 	l, err := qualify.LikenessOf(ctx, args[0], from, o.like)
-	if wrong := (*qualify.ValuesError)(nil); errors.As(err, &wrong) {
+	if wrong, is := errors.AsType[*qualify.ValuesError](err); is {
 		return nil, nil, usagef("--like: %w", wrong)
 	} else if err != nil {
 		return nil, nil, err
@@ -304,7 +303,7 @@ func (o qualifyOptions) readValues(ctx context.Context, q qualify.Request, given
 		return nil, usagef("--without: %w", err)
 	}
 	v, err := qualify.ReadValues(ctx, q.Component, q.From, q.To, q.Subnets, given, o.without...)
-	if wrong := (*qualify.ValuesError)(nil); errors.As(err, &wrong) {
+	if wrong, is := errors.AsType[*qualify.ValuesError](err); is {
 		return nil, usagef("--values: %w", wrong)
 	}
 	return v, err
@@ -335,7 +334,7 @@ func runQualification(ctx context.Context, s *settings, q qualify.Request, o qua
 	if err := r.Fit(); err != nil {
 		return nil, err
 	}
-	l, err := s.openLabs(ctx, catalogue, display.Look{}, r.Topologies()...)
+	l, err := s.openLabs(ctx, catalogue, r.Topologies()...)
 	if err != nil {
 		return nil, err
 	}
@@ -366,7 +365,7 @@ func runQualification(ctx context.Context, s *settings, q qualify.Request, o qua
 	case qualify.Go:
 		return r, nil
 	case qualify.NoGo:
-		return r, &verdictError{framework.Fail, r.Broken()}
+		return r, judgedAs(framework.Fail, r.Broken())
 	}
-	return r, &verdictError{framework.Inconclusive, r.Broken()}
+	return r, judgedAs(framework.Inconclusive, r.Broken())
 }

@@ -113,10 +113,15 @@ func notRun(in scope) []NotRun {
 	return all
 }
 
+// runs reports whether a detector runs, if not with all that it reads.
+func runs(d detect.Detector, without []NotRun) bool {
+	return !slices.ContainsFunc(without, func(n NotRun) bool { return n.Detector == d.Name() && n.Part == "" })
+}
+
 func sources(in scope) []snapshot.Source {
 	var all []snapshot.Source
 	for _, d := range slices.Concat(detectors, overTime) {
-		if slices.ContainsFunc(notRun(in), func(n NotRun) bool { return n.Detector == d.Name() && n.Part == "" }) {
+		if !runs(d, notRun(in)) {
 			continue
 		}
 		for _, s := range d.Reads() {
@@ -195,8 +200,10 @@ func repeat(ctx context.Context, read func(ctx context.Context, number int) (sna
 		}
 		if len(reads) > 0 {
 			tell(fmt.Sprintf("read %d begins in %s%s", len(reads)+1, between, why))
-			if err := pause(ctx, between); err != nil {
-				return nil, err
+			select {
+			case <-time.After(between):
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
 			}
 		}
 		s, err := read(ctx, len(reads)+1)
@@ -212,15 +219,6 @@ func repeat(ctx context.Context, read func(ctx context.Context, number int) (sna
 		}
 	}
 	return reads, nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // judged is what is found at the last of some reads. For most detectors each read is a history of
@@ -262,7 +260,7 @@ func lacks(s snapshot.Snapshot) []snapshot.Missing {
 		return all
 	}
 	for _, n := range s.Nodes.Items {
-		if i := slices.IndexFunc(s.NAT, func(of snapshot.NodeNAT) bool { return of.Node == n.Name }); i < 0 && len(s.NAT) > 0 {
+		if len(s.NAT) > 0 && !slices.ContainsFunc(s.NAT, func(of snapshot.NodeNAT) bool { return of.Node == n.Name }) {
 			all = append(all, snapshot.Missing{Source: "all of " + n.Name, Reason: "the node was added after the nodes were listed"})
 		}
 	}
@@ -359,12 +357,14 @@ type Incident struct {
 // UnreadableError says that a cluster cannot be judged at all.
 type UnreadableError struct{ Why string }
 
-func (e *UnreadableError) Error() string {
-	text := "the cluster cannot be read: " + e.Why
-	if (snapshot.Missing{Reason: e.Why}).Forbidden() {
-		text += " (" + RoleHint + ")"
+func (e *UnreadableError) Error() string { return "the cluster cannot be read: " + hinted(e.Why) }
+
+// hinted is the reason why something is not read, with what cures it.
+func hinted(why string) string {
+	if (snapshot.Missing{Reason: why}).Forbidden() {
+		why += " (" + RoleHint + ")"
 	}
-	return text
+	return why
 }
 
 // Judge judges reads of one cluster, in order of time. Incidents, which may be nil, returns the
@@ -398,7 +398,7 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 			Lacks: "what the vendor's charts of that version grant it"})
 	}
 	for _, d := range slices.Concat(detectors, overTime) {
-		if !slices.ContainsFunc(r.NotRun, func(n NotRun) bool { return n.Detector == d.Name() && n.Part == "" }) {
+		if runs(d, r.NotRun) {
 			r.Ran = append(r.Ran, d.Name())
 		}
 	}
@@ -440,26 +440,28 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 func (r *Result) masquerade(reads []snapshot.Snapshot) {
 	d := detect.SNAT{Peering: detect.Observed}
 	i := slices.IndexFunc(reads, d.Unasked)
-	if i < 0 || slices.ContainsFunc(r.NotRun, func(n NotRun) bool { return n.Detector == d.Name() && n.Part == "" }) {
+	if i < 0 || !runs(d, r.NotRun) {
 		return
 	}
-	r.NotRun = slices.DeleteFunc(r.NotRun, func(n NotRun) bool { return n.Detector == d.Name() })
 	why := cmp.Or(reads[i].ConfigMaps.Error, "it was not asked for")
 	r.Unread = append(r.Unread, snapshot.Missing{Source: "ConfigMap " + ciliumConfig, Reason: why})
-	r.NotRun = append(r.NotRun, NotRun{Detector: d.Name(), Lacks: "ConfigMap " + ciliumConfig +
-		", which says what Cilium is to hide (the Role of --rbac --upgrade permits it): " + why})
+	r.needs(d, "ConfigMap "+ciliumConfig+", which says what Cilium is to hide (the Role of --rbac --upgrade permits it): "+why)
+}
+
+// needs says that a detector does not run, and nothing else of it.
+func (r *Result) needs(d detect.Detector, lacks string) {
+	r.NotRun = slices.DeleteFunc(r.NotRun, func(n NotRun) bool { return n.Detector == d.Name() })
+	r.NotRun = append(r.NotRun, NotRun{Detector: d.Name(), Lacks: lacks})
 }
 
 // unrouted says that what nodes hide is not judged, where no router tells by its FIB which pods are to be
 // seen.
 func (r *Result) unrouted(last snapshot.Snapshot) {
-	snat := detect.SNAT{}.Name()
-	runs := !slices.ContainsFunc(r.NotRun, func(n NotRun) bool { return n.Detector == snat && n.Part == "" })
-	if !runs || slices.ContainsFunc(last.Routers, func(of snapshot.Router) bool { return of.Routes.Read }) {
+	snat := detect.SNAT{}
+	if !runs(snat, r.NotRun) || slices.ContainsFunc(last.Routers, func(of snapshot.Router) bool { return of.Routes.Read }) {
 		return
 	}
-	r.NotRun = slices.DeleteFunc(r.NotRun, func(n NotRun) bool { return n.Detector == snat })
-	r.NotRun = append(r.NotRun, NotRun{Detector: snat, Lacks: "the FIB of a router"})
+	r.needs(snat, "the FIB of a router")
 	r.NotJudged = append(r.NotJudged, detect.Gap{Open: true,
 		Says: "Whether nodes hide the addresses of pods is not judged, because the FIB of no router was read."})
 }
@@ -473,6 +475,11 @@ func (r *Result) add(found, earlier []detect.Finding, incidents func(detect.Find
 	for _, f := range once {
 		r.Once = append(r.Once, identified(f, incidents))
 	}
+	r.sort()
+}
+
+// sort has the worst findings first.
+func (r *Result) sort() {
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return mildness(a.State) - mildness(b.State) })
 }
 
@@ -615,5 +622,5 @@ func (r Result) Outcome() Outcome {
 
 // Of are the findings in a state.
 func (r Result) Of(state detect.State) []Finding {
-	return slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return f.State != state })
+	return each.Where(r.Findings, func(f Finding) bool { return f.State == state })
 }

@@ -182,7 +182,7 @@ func (c *Changes) State() (Result, error) {
 			r.Findings = append(r.Findings, c.findings[id].Finding)
 		}
 	}
-	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return mildness(a.State) - mildness(b.State) })
+	r.sort()
 	return r, nil
 }
 
@@ -195,11 +195,7 @@ func (e Event) String() string {
 	case FindingGone:
 		return line + fmt.Sprintf("- gone %s %s, %s: %s", e.Finding.ID, e.Finding.Detector, e.Finding.Kind, e.Finding.Object)
 	case SourceUnread:
-		line += fmt.Sprintf("+ not read: %s: %s", e.Source, e.Why)
-		if (snapshot.Missing{Reason: e.Why}).Forbidden() {
-			line += " (" + RoleHint + ")"
-		}
-		return line
+		return line + "+ not read: " + e.Source + ": " + hinted(e.Why)
 	case SourceRead:
 		return line + "- not read: " + e.Source
 	case GapCame:

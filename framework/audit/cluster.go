@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -171,3 +174,61 @@ func (Access) Outside(context.Context) (map[string]snapshot.Machine, error) {
 }
 
 func (Access) Registry(context.Context) (snapshot.Registry, error) { return nil, errNotReached }
+
+// Cost is what reading an API server took.
+type Cost struct {
+	Requests int `json:"requests"`
+	// Bytes are the size of all answers before compression.
+	Bytes int64 `json:"bytes"`
+	// PeakMemory is the most memory that this process has had, in bytes; 0 if it is not known.
+	PeakMemory int64 `json:"peak_memory_bytes"`
+}
+
+// Meter counts what the clients of a configuration ask for and get.
+type Meter struct{ requests, bytes atomic.Int64 }
+
+// Measure counts for all clients that are made of a configuration from now on.
+func Measure(config *rest.Config) *Meter {
+	m := &Meter{}
+	config.Wrap(func(to http.RoundTripper) http.RoundTripper { return metered{to, m} })
+	return m
+}
+
+// Cost is what was counted so far.
+func (m *Meter) Cost() Cost {
+	return Cost{Requests: int(m.requests.Load()), Bytes: m.bytes.Load(), PeakMemory: peakMemory()}
+}
+
+type metered struct {
+	to http.RoundTripper
+	*Meter
+}
+
+func (t metered) RoundTrip(r *http.Request) (*http.Response, error) {
+	t.requests.Add(1)
+	response, err := t.to.RoundTrip(r)
+	if err == nil {
+		response.Body = counted{response.Body, &t.bytes}
+	}
+	return response, err
+}
+
+type counted struct {
+	io.ReadCloser
+	bytes *atomic.Int64
+}
+
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	c.bytes.Add(int64(n))
+	return n, err
+}
+
+// peakMemory is VmHWM of proc(5).
+func peakMemory() int64 {
+	text, _ := os.ReadFile("/proc/self/status") // Linux alone has it
+	_, line, _ := strings.Cut(string(text), "VmHWM:")
+	var kb int64
+	fmt.Sscanf(line, "%d kB", &kb)
+	return kb * 1024
+}

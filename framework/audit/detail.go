@@ -3,9 +3,13 @@ package audit
 import (
 	"net/netip"
 	"slices"
+	"strings"
+
+	"al.essio.dev/pkg/shellescape"
 
 	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/each"
 )
@@ -135,4 +139,179 @@ func (d detail) services() []snapshot.Service {
 		return nil
 	}
 	return each.Where(d.read.Services.Items, func(s snapshot.Service) bool { return slices.Contains(s.LoadBalancerIPs, p.Addr()) })
+}
+
+// shows are, by detector, the commands that show again what its findings are based on. Those of
+// routers are in package bgprouter.
+var shows = map[string]func(detail) []Command{
+	detect.RouteOwnership{}.Name(): func(d detail) []Command {
+		return slices.Concat(d.holders(), d.announcer(), d.podsOn(d.Owner), d.onRouters(bgprouter.Show))
+	},
+	detect.ServiceRoute{}.Name(): func(d detail) []Command { return append(d.balanced(), d.onRouters(bgprouter.Show)...) },
+	detect.Layer2{}.Name(): func(d detail) []Command {
+		all := d.balanced()
+		if d.Kind != detect.TwoSpeakers {
+			all = append(all, d.kubectl("get", "leases,servicel2statuses.metallb.io", "--all-namespaces"))
+		}
+		return append(all, d.onRouters(bgprouter.ShowLink)...)
+	},
+	detect.NodeAddress{}.Name(): func(d detail) []Command {
+		node := d.Object.String()
+		all := []Command{
+			d.kubectl("get", "node/"+node, "--output=jsonpath={.status.addresses}"),
+			d.kubectl("get", "node/"+node, "--output=jsonpath={.metadata.annotations}"),
+		}
+		if len(d.read.CiliumNodes.Items) > 0 {
+			all = append(all, d.kubectl("get", ciliumNodes+"/"+node, "--output=jsonpath={.spec.addresses}"))
+		}
+		return all
+	},
+	detect.Permission{}.Name(): func(d detail) []Command {
+		account, _, _ := strings.Cut(strings.TrimPrefix(d.Object.String(), "ServiceAccount "), ", ")
+		namespace, name, _ := strings.Cut(account, "/")
+		return slices.Concat(
+			[]Command{d.kubectl("auth", "can-i", "--list", "--as=system:serviceaccount:"+namespace+":"+name)}, d.pods(), d.podsOn(d.Owner))
+	},
+	detect.ImageDrift{}.Name(): func(d detail) []Command { return append(d.template(), d.pods()...) },
+	detect.ReverseName{}.Name(): func(d detail) []Command {
+		return append(d.pods(), d.kubectl("get", "endpointslices", "--all-namespaces", "--selector=service.kubernetes.io/headless", "--output=yaml"))
+	},
+	detect.LostSelector{}.Name(): func(d detail) []Command { return []Command{d.kubectl("get", "nodes", "--show-labels")} },
+	detect.ServiceAddress{}.Name(): func(d detail) []Command {
+		return []Command{d.kubectl("get", "services", "--all-namespaces", "--output=wide"), d.kubectl("get", "ipaddresspools.metallb.io", "--all-namespaces")}
+	},
+	detect.SessionReset{}.Name(): func(d detail) []Command {
+		return []Command{d.kubectl("get", "bgppeers.metallb.io,bfdprofiles.metallb.io", "--all-namespaces", "--output=yaml")}
+	},
+	detect.ImagePin{}.Name(): func(d detail) []Command { return append(d.template(), d.pods()...) },
+	configdrift.Detector{}.Name(): func(d detail) []Command {
+		of, key, _ := strings.Cut(strings.TrimPrefix(d.Object.String(), "ConfigMap "), ", ")
+		namespace, name, _ := strings.Cut(of, "/")
+		return []Command{d.kubectl("get", "configmap/"+name, "--namespace="+namespace,
+			"--output=jsonpath={.data."+strings.ReplaceAll(key, ".", `\.`)+"}")}
+	},
+}
+
+const (
+	ciliumNodes = "ciliumnodes.cilium.io"
+	ipamBlocks  = "ipamblocks.crd.projectcalico.org"
+)
+
+// kubectl is a command of kubectl. Names are in arguments that begin with something else, because
+// a name of somebody else's snapshot may look like a flag.
+func (d detail) kubectl(args ...string) Command {
+	return Command{Run: shellescape.QuoteCommand(slices.Concat([]string{"kubectl"}, d.by.Kubectl, args))}
+}
+
+// balanced are the commands that show the Services that have the finding's address.
+func (d detail) balanced() []Command {
+	var all []Command
+	for _, s := range d.services() {
+		all = append(all,
+			d.kubectl("get", "service/"+s.Name, "--namespace="+s.Namespace, "--output=wide"),
+			d.kubectl("get", "endpointslices", "--namespace="+s.Namespace, "--selector=kubernetes.io/service-name="+s.Name))
+	}
+	return all
+}
+
+// onRouters are the commands that show what the finding's routers say of its object.
+func (d detail) onRouters(show func(bgprouter.Declared, netip.Prefix) []string) []Command {
+	p, is := d.Object.Prefix()
+	if !is {
+		return nil
+	}
+	var all []Command
+	for _, name := range d.Routers {
+		declared := bgprouter.Declared{Name: name}
+		if i := slices.IndexFunc(d.by.Routers, func(r bgprouter.Declared) bool { return r.Name == name }); i >= 0 {
+			declared = d.by.Routers[i]
+		}
+		on := ""
+		if declared.Kind == "" || declared.Kind == bgprouter.BMP {
+			on = name
+		}
+		for _, line := range show(declared, p) {
+			all = append(all, Command{On: on, Run: line})
+		}
+	}
+	return all
+}
+
+// holders are the commands that show who holds the finding's object, in each layer in which
+// somebody does; of the CNI's layer all holders, if nobody does there.
+func (d detail) holders() []Command {
+	p, _ := d.Object.Prefix()
+	var all []Command
+	holds := func(ranges []netip.Prefix) bool { return slices.Contains(ranges, p) }
+	cilium, blocks := d.read.CiliumNodes.Items, d.read.CalicoBlocks.Items
+	held := false
+	for _, n := range cilium {
+		if holds(n.PodCIDRs) {
+			held = true
+			all = append(all, d.kubectl("get", ciliumNodes+"/"+n.Name, "--output=jsonpath={.spec.ipam.podCIDRs}"))
+		}
+	}
+	if len(cilium) > 0 && !held {
+		all = append(all, d.kubectl("get", ciliumNodes, "--output=custom-columns=NAME:.metadata.name,PODCIDRS:.spec.ipam.podCIDRs"))
+	}
+	if len(blocks) > 0 {
+		all = append(all, d.kubectl("get", ipamBlocks, "--output=custom-columns=CIDR:.spec.cidr,AFFINITY:.spec.affinity"))
+	}
+	for _, n := range d.read.Nodes.Items {
+		if holds(n.PodCIDRs) {
+			held = true
+			all = append(all, d.kubectl("get", "node/"+n.Name, "--output=jsonpath={.spec.podCIDRs}"))
+		}
+	}
+	if !held && len(cilium)+len(blocks) == 0 {
+		all = append(all, d.kubectl("get", "nodes", "--output=custom-columns=NAME:.metadata.name,PODCIDRS:.spec.podCIDRs"))
+	}
+	return all
+}
+
+// announcer shows the node that claims the object, and its address.
+func (d detail) announcer() []Command {
+	if d.Announcer == "" {
+		return nil
+	}
+	for _, n := range d.read.Nodes.Items {
+		if n.Name == d.Announcer {
+			return []Command{d.kubectl("get", "node/"+n.Name, "--output=wide")}
+		}
+	}
+	return []Command{d.kubectl("get", "nodes", "--output=wide")} // which lacks it
+}
+
+func (d detail) podsOn(node string) []Command {
+	if node == "" || len(d.Pods) == 0 {
+		return nil
+	}
+	return []Command{d.kubectl("get", "pods", "--all-namespaces", "--output=wide", "--field-selector=spec.nodeName="+node)}
+}
+
+// mostPods is how many pods a command names.
+const mostPods = 3
+
+// pods show what the first of the finding's pods run, and where.
+func (d detail) pods() []Command {
+	var all []Command
+	for _, pod := range d.Pods[:min(len(d.Pods), mostPods)] {
+		namespace, name, _ := strings.Cut(pod, "/")
+		all = append(all, d.kubectl("get", "pod/"+name, "--namespace="+namespace,
+			"--output=custom-columns=NODE:.spec.nodeName,IMAGE:.spec.containers[*].image,RUNS:.status.containerStatuses[*].imageID"))
+	}
+	return all
+}
+
+// template shows what the workload of a finding asks for. Its object is KIND NAMESPACE/NAME,
+// container NAME.
+func (d detail) template() []Command {
+	owner, _, _ := strings.Cut(d.Object.String(), ", ")
+	kind, of, _ := strings.Cut(owner, " ")
+	namespace, name, _ := strings.Cut(of, "/")
+	if !slices.Contains([]string{"DaemonSet", "Deployment", "StatefulSet"}, kind) {
+		return nil // a pod without a template, which pods shows
+	}
+	return []Command{d.kubectl("get", strings.ToLower(kind)+"/"+name, "--namespace="+namespace,
+		"--output=custom-columns=IMAGE:.spec.template.spec.containers[*].image,PULLED:.spec.template.spec.containers[*].imagePullPolicy")}
 }

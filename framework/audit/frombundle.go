@@ -77,7 +77,7 @@ func (r *Result) Locate(b *bundle.Bundle, last snapshot.Snapshot, redacted bool)
 			}
 		}
 	}
-	r.add(nil, nil, nil) // the worst come first
+	r.sort()
 }
 
 // namedObject is an object of a finding that has a kind: DaemonSet kube-system/cilium, container cilium-agent.

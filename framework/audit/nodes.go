@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -17,7 +16,6 @@ import (
 	"time"
 
 	"github.com/distribution/reference"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,7 +26,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/client-go/util/flowcontrol"
-	"sigs.k8s.io/yaml"
 
 	"github.com/relapse-dev/relapse/framework/nodestate"
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -72,30 +69,24 @@ type Nodes struct {
 // ParseNodes reads a manifest that NodesManifest has printed. Its names may have been changed.
 func ParseNodes(file string, text []byte) (*Nodes, error) {
 	n := Nodes{file: file}
-	for documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
-		document, err := documents.Read()
+	for documents := utilyaml.NewYAMLToJSONDecoder(bytes.NewReader(text)); ; {
+		var of struct {
+			metav1.PartialObjectMetadata
+			Spec       struct{ Selector *metav1.LabelSelector }
+			StringData map[string]string
+		}
+		err := documents.Decode(&of)
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		var kind metav1.TypeMeta
-		if err == nil {
-			err = yaml.Unmarshal(document, &kind)
-		}
-		switch {
-		case err != nil:
-		case kind.Kind == "DaemonSet":
-			var set appsv1.DaemonSet
-			if err = yaml.Unmarshal(document, &set); err == nil {
-				n.namespace, n.selector = set.Namespace, metav1.FormatLabelSelector(set.Spec.Selector)
-			}
-		case kind.Kind == "Secret":
-			var secret corev1.Secret
-			if err = yaml.Unmarshal(document, &secret); err == nil {
-				n.key = secret.StringData["key"]
-			}
-		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		switch of.Kind {
+		case "DaemonSet":
+			n.namespace, n.selector = of.Namespace, metav1.FormatLabelSelector(of.Spec.Selector)
+		case "Secret":
+			n.key = of.StringData["key"]
 		}
 	}
 	switch {

@@ -153,7 +153,7 @@ func (r *Result) Suppress(all []Suppression, at time.Time) {
 			r.Unused = append(r.Unused, s)
 		}
 	}
-	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return mildness(a.State) - mildness(b.State) })
+	r.sort()
 }
 
 var (

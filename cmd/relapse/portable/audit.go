@@ -98,26 +98,6 @@ func Audit(s *Settings) *cobra.Command {
 	return cmd
 }
 
-// AuditError is an audit that did not end with status 0. Without a reason all is printed.
-type AuditError struct {
-	status int
-	why    error
-	// watched is set if an interrupt is how it ends.
-	watched bool
-}
-
-func (e *AuditError) Error() string {
-	if e.why == nil {
-		return fmt.Sprintf("status %d", e.status)
-	}
-	return e.why.Error()
-}
-
-func (e *AuditError) Unwrap() error { return e.why }
-
-// RelapseStatus is the exit status.
-func (e *AuditError) RelapseStatus() int { return e.status }
-
 func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	if err := f.check(cmd); err != nil {
 		return err
@@ -181,7 +161,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	}
 	if f.redact {
 		if reads, result, unreadable, err = f.redacted(reads, result, unreadable, routing); err != nil {
-			return &AuditError{status: ExitMachine, why: err}
+			return &Ended{Status: ExitMachine, Why: err}
 		}
 	}
 	return f.write(cmd.OutOrStdout(), reads, result, unreadable)
@@ -192,7 +172,7 @@ func (f auditFlags) write(out io.Writer, reads []snapshot.Snapshot, result audit
 	var text bytes.Buffer
 	if unreadable == nil {
 		if err := render.Write(&text, f.output, result); err != nil {
-			return &AuditError{status: ExitMachine, why: fmt.Errorf("writing the findings: %w", err)}
+			return &Ended{Status: ExitMachine, Why: fmt.Errorf("writing the findings: %w", err)}
 		}
 	}
 	// The findings are printed, whether or not the reads can be kept.
@@ -201,10 +181,10 @@ func (f auditFlags) write(out io.Writer, reads []snapshot.Snapshot, result audit
 		err = errors.Join(err, audit.Save(f.save, reads))
 	}
 	if err = errors.Join(unreadable, err); err != nil {
-		return &AuditError{status: ExitMachine, why: err} // 1 would be active findings
+		return &Ended{Status: ExitMachine, Why: err} // 1 would be active findings
 	}
 	if status := auditStatus(result); status != ExitExpected {
-		return &AuditError{status: status}
+		return &Ended{Status: status}
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ func (f auditFlags) repeat(cmd *cobra.Command, routing []bgprouter.Declared, sup
 	case errors.Is(err, audit.ErrNotAudited):
 		return ctx.Err()
 	case err != nil:
-		return &AuditError{status: ExitMachine, why: err, watched: true}
+		return &Ended{Status: ExitMachine, Why: err, watched: true}
 	}
 	cost := on.meter.Cost()
 	state.Cost = &cost
@@ -91,7 +91,7 @@ func (f auditFlags) repeat(cmd *cobra.Command, routing []bgprouter.Declared, sup
 	if err := f.print(cmd, lastState{now, "end", state}, line); err != nil {
 		return err
 	}
-	return &AuditError{status: auditStatus(state), watched: true}
+	return &Ended{Status: auditStatus(state), watched: true}
 }
 
 type lastState struct {
@@ -108,7 +108,7 @@ func (f auditFlags) print(cmd *cobra.Command, value any, text string) error {
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), plain.Line(text))
 	}
 	if err != nil {
-		return &AuditError{status: ExitMachine, why: fmt.Errorf("writing the findings: %w", err)}
+		return &Ended{Status: ExitMachine, Why: fmt.Errorf("writing the findings: %w", err)}
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ package portable
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -96,11 +97,31 @@ func NoCommand(cmd *cobra.Command, args []string) error {
 	return status.Input("no command %q%s", args[0], topology.Nearest(args[0], names))
 }
 
+// Ended is a command that is done, and does not end with status 0. Without a reason all is printed.
+type Ended struct {
+	Status int
+	Why    error
+	// watched is set if an interrupt is how it ends.
+	watched bool
+}
+
+func (e *Ended) Error() string {
+	if e.Why == nil {
+		return fmt.Sprintf("status %d", e.Status)
+	}
+	return e.Why.Error()
+}
+
+func (e *Ended) Unwrap() error { return e.Why }
+
+// RelapseStatus is the exit status.
+func (e *Ended) RelapseStatus() int { return e.Status }
+
 // Complaint is what a program says of an error of its commands; empty if all is printed.
 func Complaint(ctx context.Context, err error) string {
-	var audited *AuditError
+	var ended *Ended
 	switch {
-	case err == nil, errors.As(err, &audited) && audited.why == nil:
+	case err == nil, errors.As(err, &ended) && ended.Why == nil:
 		return ""
 	case ctx.Err() != nil:
 		// Each running step returns an error that says it was cancelled: one word is
@@ -112,10 +133,10 @@ func Complaint(ctx context.Context, err error) string {
 
 // ExitStatus is what a program ends with after an error of its commands.
 func ExitStatus(ctx context.Context, err error) int {
-	var audited *AuditError
+	var ended *Ended
 	switch {
-	case errors.As(err, &audited) && audited.watched:
-		return audited.status
+	case errors.As(err, &ended) && ended.watched:
+		return ended.Status
 	case ctx.Err() != nil:
 		return ExitInterrupted
 	}
@@ -150,4 +171,32 @@ func stated(err error) int {
 		}
 	}
 	return status
+}
+
+// NoArgs refuses arguments.
+func NoArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return status.Input("%s takes no argument, not %q", cmd.CommandPath(), strings.Join(args, " "))
+	}
+	return nil
+}
+
+// ExactArgs demands n arguments, of 1 to 3; what says what they are.
+func ExactArgs(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return status.Input("%s takes %s, %s", cmd.CommandPath(), []string{"one argument", "two arguments", "three arguments"}[n-1], what)
+		}
+		return nil
+	}
+}
+
+// SomeArgs demands one argument or more; what says what they are.
+func SomeArgs(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return status.Input("%s needs %s", cmd.CommandPath(), what)
+		}
+		return nil
+	}
 }

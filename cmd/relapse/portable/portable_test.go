@@ -21,9 +21,9 @@ func TestExitStatus(t *testing.T) {
 		says, saysInterrupted string
 	}{
 		{"done", nil, ExitExpected, ExitInterrupted, "", ""},
-		{"latent findings", &AuditError{status: ExitLatent}, ExitLatent, ExitInterrupted, "", ""},
-		{"latent findings, of an audit that is repeated", &AuditError{status: ExitLatent, watched: true}, ExitLatent, ExitLatent, "", ""},
-		{"a cluster that cannot be read", fmt.Errorf("audit: %w", &AuditError{status: ExitMachine, why: errors.New("refused")}),
+		{"latent findings", &Ended{Status: ExitLatent}, ExitLatent, ExitInterrupted, "", ""},
+		{"latent findings, of an audit that is repeated", &Ended{Status: ExitLatent, watched: true}, ExitLatent, ExitLatent, "", ""},
+		{"a cluster that cannot be read", fmt.Errorf("audit: %w", &Ended{Status: ExitMachine, Why: errors.New("refused")}),
 			ExitMachine, ExitInterrupted, "audit: refused", "interrupted"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/relapse-dev/relapse/framework/audit"
-	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report/plain"
 )
 
@@ -117,19 +116,11 @@ type stated struct {
 const once = "once"
 
 // all are the findings that count, the worst first.
-func all(r audit.Result) []stated {
-	var found []stated
-	add := func(findings []audit.Finding, state string) {
-		for _, f := range findings {
-			found = append(found, stated{f, state})
+func all(r audit.Result) (found []stated) {
+	for _, g := range groups(r) {
+		for _, f := range g.Findings {
+			found = append(found, stated{f, g.State})
 		}
-	}
-	for _, state := range []detect.State{detect.Active, detect.Pending} {
-		add(r.Of(state), string(state))
-	}
-	add(r.Once, once)
-	for _, state := range []detect.State{detect.Latent, detect.Hint} {
-		add(r.Of(state), string(state))
 	}
 	return found
 }

@@ -24,24 +24,20 @@ const layersShown = 8
 
 // group is a part of the findings, under a title.
 type group struct {
-	Title    string
-	Findings []audit.Finding
+	Title, State string
+	Findings     []audit.Finding
 }
 
+// groups are the findings that count, the worst first.
 func groups(r audit.Result) []group {
-	var all []group
-	for _, g := range []group{
-		{"Active", r.Of(detect.Active)},
-		{"Settling (may pass by itself: audit again)", r.Of(detect.Pending)},
-		{"Seen in one of the last two reads (audit again)", r.Once},
-		{"Latent", r.Of(detect.Latent)},
-		{"Hints", r.Of(detect.Hint)},
-	} {
-		if len(g.Findings) > 0 {
-			all = append(all, g)
-		}
+	all := []group{
+		{"Active", string(detect.Active), r.Of(detect.Active)},
+		{"Settling (may pass by itself: audit again)", string(detect.Pending), r.Of(detect.Pending)},
+		{"Seen in one of the last two reads (audit again)", once, r.Once},
+		{"Latent", string(detect.Latent), r.Of(detect.Latent)},
+		{"Hints", string(detect.Hint), r.Of(detect.Hint)},
 	}
-	return all
+	return each.Where(all, func(g group) bool { return len(g.Findings) > 0 })
 }
 
 // gap is what an audit says of what it did not find out, under a title.
