@@ -91,7 +91,6 @@ func documents(root string) ([]string, error) {
 	return paths, nil
 }
 
-// begins matches the comment before a block.
 var begins = regexp.MustCompile(`(?m)^<!-- rendered by go generate ./cmd/readme: (.+) -->\n`)
 
 // replace renders each block of a text again. The error names the blocks without an end.

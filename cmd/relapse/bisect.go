@@ -234,7 +234,6 @@ func (l *openedLabs) Close() {
 	l.Docker.Close()
 }
 
-// runsIn is a lab whose runs store their reports in a folder.
 func (l *openedLabs) runsIn(output string, timeout time.Duration) *keptlab.Lab {
 	o := l.Options
 	o.Output = output

@@ -67,7 +67,6 @@ func bumpCommand(s *settings) *cobra.Command {
 	return cmd
 }
 
-// bumped is the result of an upgrade that a change makes.
 type bumped struct {
 	bump.Raise
 	verdict string // a qualification's, or one of those below
@@ -80,7 +79,6 @@ const (
 	planned      = "planned"
 )
 
-// worst are the verdicts in their order.
 var worst = []string{string(qualify.NoGo), string(qualify.Unknown), planned, notQualified, string(qualify.Go)}
 
 func (b bumped) String() string {
@@ -142,7 +140,6 @@ func (o bumpOptions) conclude(plan bump.Plan, all []bumped) error {
 	return nil
 }
 
-// judged is the result of a raise, or its plan.
 func (o bumpOptions) judged(ctx context.Context, s *settings, out io.Writer, raise bump.Raise) bumped {
 	fmt.Fprintln(out)
 	b := bumped{Raise: raise, verdict: planned, says: "`relapse bump --run` qualifies it."}

@@ -31,7 +31,6 @@ func (f *family) register(cmd *cobra.Command) {
 		"the address families of the lab, `FAMILY`: ipv4, or dual, where traffic and findings of IPv6 stand beside those of IPv4")
 }
 
-// into are the parameters with the family.
 func (f family) into(set map[string]string, chosen ...framework.Scenario) (map[string]string, error) {
 	if f == "" {
 		return set, nil

@@ -52,7 +52,6 @@ judged, because its evidence is of an older format.`,
 	}
 }
 
-// judgeRun judges a stored run again and prints the result. Same reports whether it is as stored.
 func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 	if _, err := os.Stat(filepath.Join(dir, qualify.FileJSON)); err == nil {
 		return judgeQualification(cmd, dir)
@@ -107,8 +106,6 @@ func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 	return false, nil
 }
 
-// asItRan is a scenario as a stored run ran it: for that machine's memory, on those subnets, with
-// those parameters and versions.
 func asItRan(scenario framework.Scenario, run merge.Shard, stored verdict.Stored) (framework.Scenario, error) {
 	if facts, known := run.Report.Machine.(map[string]any); known {
 		if memory, known := facts["memory_gib"].(float64); known {
@@ -139,8 +136,7 @@ func asItRan(scenario framework.Scenario, run merge.Shard, stored verdict.Stored
 	return unclassified, nil
 }
 
-// onTheirLabs are the variants of a scenario. A variant that ran on a second lab has the networks of
-// that lab.
+// onTheirLabs are the variants of a scenario: one that ran on a second lab has the networks of that lab.
 func onTheirLabs(
 	all []framework.Variant, s framework.Scenario, r report.Report, parameters map[string]string,
 ) ([]framework.Variant, error) {
@@ -165,7 +161,6 @@ func onTheirLabs(
 	return all, nil
 }
 
-// judgeQualification judges a stored qualification again. Same reports whether it is as stored.
 func judgeQualification(cmd *cobra.Command, dir string) (same bool, err error) {
 	then, now, err := qualify.Rejudge(dir)
 	switch {

@@ -223,7 +223,6 @@ func (o qualifyOptions) givenValues(args []string, stdin io.Reader) (releasefile
 	return given, []string{args[0], given.Version, args[1]}, nil
 }
 
-// readText reads the file that a flag names, and takes the text that is asked for from it.
 func (o qualifyOptions) readText(flag, name string, stdin io.Reader, take func([]byte) (string, error)) (string, error) {
 	all, file, err := o.Input(flag, name, stdin)
 	if err != nil {

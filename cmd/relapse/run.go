@@ -178,8 +178,7 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 	return r.run(ctx)
 }
 
-// check refuses flags that make no sense together or with the chosen scenarios, and
-// applies the flags that change the scenarios. Labelled are the variants that --label chose.
+// check also applies the flags that change the scenarios. Labelled are the variants that --label chose.
 func (r *prepared) check(labelled []string) error {
 	var err error
 	if r.how.set, err = r.how.family.into(r.how.set, r.chosen...); err != nil {
@@ -299,7 +298,6 @@ func (r *prepared) run(ctx context.Context) error {
 	return outcome(reports, err)
 }
 
-// finish prints a report, and removes old runs.
 func (r *prepared) finish(one report.Report) {
 	printReport(os.Stdout, one, r.suite.Output)
 	removed, err := report.PruneRuns(r.suite.Output, one.Scenario, r.how.keep)

@@ -30,7 +30,6 @@ type Reached struct {
 	Routers []bgprouter.Declared
 }
 
-// mostLayers is how many statements of layers a finding has at most.
 const mostLayers = 30
 
 // Detail adds to each finding what each layer says of its object, and the commands that show it
@@ -214,7 +213,6 @@ func (d detail) balanced() []Command {
 	return all
 }
 
-// onRouters are the commands that show what the finding's routers say of its object.
 func (d detail) onRouters(show func(bgprouter.Declared, netip.Prefix) []string) []Command {
 	p, is := d.Object.Prefix()
 	if !is {
@@ -269,7 +267,6 @@ func (d detail) holders() []Command {
 	return all
 }
 
-// announcer shows the node that claims the object, and its address.
 func (d detail) announcer() []Command {
 	if d.Announcer == "" {
 		return nil
@@ -289,7 +286,6 @@ func (d detail) podsOn(node string) []Command {
 	return []Command{d.kubectl("get", "pods", "--all-namespaces", "--output=wide", "--field-selector=spec.nodeName="+node)}
 }
 
-// mostPods is how many pods a command names.
 const mostPods = 3
 
 // pods show what the first of the finding's pods run, and where.

@@ -83,7 +83,6 @@ func (r *Result) Locate(b *bundle.Bundle, last snapshot.Snapshot, redacted bool)
 // namedObject is an object of a finding that has a kind: DaemonSet kube-system/cilium, container cilium-agent.
 var namedObject = regexp.MustCompile(`^([A-Z]\w+) (?:([^/ ]+)/)?([^/, ]+)`)
 
-// mostPlaces is how many places a finding has.
 const mostPlaces = 12
 
 func places(b *bundle.Bundle, d detail) []string {

@@ -46,7 +46,6 @@ func NodesManifest(image string, calico bool) (string, error) {
 	return nodesManifest(image, calico, rand.Text(), time.Now().Add(keyLasts))
 }
 
-// keyLasts is how long a manifest's key opens the nodes.
 const keyLasts = 90 * 24 * time.Hour
 
 func nodesManifest(image string, calico bool, key string, until time.Time) (string, error) {
@@ -62,8 +61,7 @@ func nodesManifest(image string, calico bool, key string, until time.Time) (stri
 // Nodes are the pods that read the nodes, as a manifest declares them.
 type Nodes struct {
 	namespace, selector, key string
-	// file is where the manifest is.
-	file string
+	file                     string
 }
 
 // ParseNodes reads a manifest that NodesManifest has printed. Its names may have been changed.
@@ -208,7 +206,6 @@ type reading struct {
 	size  atomic.Int64 // of the answers
 }
 
-// wait waits until a pod may be asked.
 func (r *reading) wait(ctx context.Context) error {
 	if r.limit == nil {
 		return nil

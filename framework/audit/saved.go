@@ -120,7 +120,6 @@ func asked(s snapshot.Snapshot, source snapshot.Source) bool {
 	return slices.ContainsFunc(s.Sources, func(a snapshot.Asked) bool { return a.Name == source.String() })
 }
 
-// savedIn are the names of the files of a folder, in order of time.
 func savedIn(dir string) ([]string, error) {
 	folder, err := rundir.Open(dir)
 	if err != nil {

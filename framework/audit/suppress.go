@@ -107,7 +107,6 @@ const (
 	Expired             = "expired"
 )
 
-// suppressionOf begins the object of such a finding.
 const suppressionOf = "suppression of "
 
 // Suppress takes the suppressed findings out. A suppression that has expired at a time suppresses nothing,
@@ -191,7 +190,6 @@ func ParseSuppressions(name string, text []byte) ([]Suppression, error) {
 	return all, nil
 }
 
-// wrong says what is wrong with it; empty: nothing.
 func (s Suppression) wrong() string {
 	known := detectorNames()
 	_, noDate := time.Parse(time.DateOnly, s.Expires)

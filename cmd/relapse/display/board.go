@@ -13,7 +13,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// board is what a run is doing.
 type board struct {
 	scenario string
 	began    time.Time
@@ -141,7 +140,6 @@ func (w scopedWait) text() string {
 	return "waits for " + w.What + "; last seen: " + saw
 }
 
-// still are lines about what lasts, since when, and what it waits for.
 func (b *board) still(now time.Time) []string {
 	line := func(s *step) string {
 		return fmt.Sprintf("...  %-22s %s (%s so far)", s.scope, s.name, lasting(now.Sub(s.began)))

@@ -134,8 +134,7 @@ func (d *Display) Plan(steps []engine.Step) {
 	}
 }
 
-// logs writes about a step to the log. The caller does not hold mu: the log may go through
-// the display.
+// logs is called without mu: the log may go through the display.
 func (l Look) logs(what, scope, name string) {
 	if l.Log != nil {
 		l.Log.Debug(what, "scope", scope, "step", name)

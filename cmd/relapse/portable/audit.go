@@ -189,7 +189,6 @@ func (f auditFlags) write(out io.Writer, reads []snapshot.Snapshot, result audit
 	return nil
 }
 
-// objects are what the cluster needs for an audit, or for one with --nodes.
 func (f auditFlags) objects() (string, error) {
 	if f.manifest {
 		text, err := audit.NodesManifest(f.image, f.calico)
@@ -216,7 +215,6 @@ func (f auditFlags) finish(r *audit.Result, reads []snapshot.Snapshot, suppressi
 	r.Suppress(suppressions, time.Now())
 }
 
-// redacted are reads, and what was found in them, with names and addresses replaced.
 func (f auditFlags) redacted(reads []snapshot.Snapshot, result audit.Result, unreadable error, routing []bgprouter.Declared,
 ) ([]snapshot.Snapshot, audit.Result, error, error) {
 	hosts := []string{f.nodes}
@@ -385,7 +383,6 @@ const fedWithin = 3 * time.Minute
 
 type connection struct {
 	audit.Access
-	// meter counts what reading the cluster takes.
 	meter *audit.Meter
 	// station is what routers feed; nil without --bmp.
 	station *bgprouter.Station

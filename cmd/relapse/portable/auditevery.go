@@ -19,7 +19,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/status"
 )
 
-// auditsApart is the least time from the beginning of one audit to the beginning of the next.
 const auditsApart = 10 * time.Second
 
 // repeat audits until it is interrupted, and prints what comes and goes. The last state decides the exit

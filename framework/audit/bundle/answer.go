@@ -100,7 +100,6 @@ func (b *Bundle) definitions() any {
 	return list
 }
 
-// items are the list of a resource.
 func (c *collected) items(r *http.Request) (any, int) {
 	wantedFields, err := fields.ParseSelector(r.URL.Query().Get("fieldSelector"))
 	wantedLabels, err2 := labels.Parse(r.URL.Query().Get("labelSelector"))

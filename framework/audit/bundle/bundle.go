@@ -348,7 +348,6 @@ func (r *bounded) ReadAt(to []byte, at int64) (int, error) {
 	return r.ReaderAt.ReadAt(to, at)
 }
 
-// inside is the name of an entry of an archive.
 func inside(archive, entry string) string {
 	return strings.TrimPrefix(path.Join(archive, path.Clean("/"+entry)), "/")
 }

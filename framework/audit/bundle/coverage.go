@@ -220,7 +220,6 @@ func (c *collected) newest() {
 	}
 }
 
-// about is what is asked of objects beside their names.
 type about struct {
 	Metadata struct{ Labels map[string]string }
 	Spec     struct{ NodeName, RenewTime string }

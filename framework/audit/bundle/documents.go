@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// header is what all objects and lists have.
 type header struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -363,9 +362,8 @@ type document struct {
 	kind string
 	// request is the path that the API server was asked for; empty: it is not known.
 	request string
-	// in is the list that it is in, if it is in one.
-	in    *document
-	lists map[*collected]*list
+	in      *document
+	lists   map[*collected]*list
 }
 
 // list begins a list. It is nil if none of its items would be kept.
@@ -381,7 +379,6 @@ func (b *Bundle) list(file string, of header, request string) *document {
 	return d
 }
 
-// of is what a document has of a resource.
 func (d *document) of(c *collected) *list {
 	if d.lists[c] == nil {
 		revision, _ := strconv.ParseUint(d.Metadata.ResourceVersion, 10, 64)

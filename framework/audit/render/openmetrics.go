@@ -12,7 +12,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 )
 
-// Names of the metrics.
 const (
 	build      = "relapse_build_info"
 	complete   = "relapse_audit_complete"
@@ -115,7 +114,6 @@ func number(is bool) float64 {
 	return 0
 }
 
-// family is a metric: its name, its help text and its unit, which may be empty.
 type family struct{ name, help, unit string }
 
 // gauges are the values of metrics, which are written in the order of their families.
@@ -150,7 +148,6 @@ func (g gauges) add(name string, value float64, labels ...string) {
 	g.by[name].Metric = append(g.by[name].Metric, m)
 }
 
-// write writes the metrics that have values, as OpenMetrics text.
 func (g gauges) write(out io.Writer) error {
 	for _, f := range g.order {
 		if len(g.by[f.name].Metric) == 0 {

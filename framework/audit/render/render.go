@@ -12,7 +12,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/plain"
 )
 
-// formats are what a result is written as, by their names.
 var formats = []struct {
 	name  string
 	write func(io.Writer, audit.Result) error

@@ -19,10 +19,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// layersShown is how many statements of layers a finding has as text.
 const layersShown = 8
 
-// group is a part of the findings, under a title.
 type group struct {
 	Title, State string
 	Findings     []audit.Finding
