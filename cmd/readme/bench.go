@@ -54,48 +54,64 @@ func figuresOf(runs []report.Report) figures.File {
 		return figures.File{}
 	}
 	newest := slices.MaxFunc(runs, func(a, b report.Report) int { return a.Started.Compare(b.Started) })
-	var m measurement
+	measured, samples := figures.File{Machine: machineOf(newest)}, [][]float64{} // of each figure
 	for _, r := range runs {
 		s, there := each.First(scenarios.All, func(s framework.Scenario) bool { return s.Incident.Name == r.Scenario })
-		if there && s.Budget != (framework.Budget{}) && r.Relapse == newest.Relapse && machineOf(r) == machineOf(newest) {
-			m.whole(r, s.Budget)
+		if !there || s.Budget == (framework.Budget{}) || r.Relapse != newest.Relapse || machineOf(r) != machineOf(newest) {
+			continue
+		}
+		for _, f := range figuresIn(r, s.Budget) {
+			i := slices.IndexFunc(measured.Figures, func(o figures.Figure) bool {
+				return o.Scenario == f.Scenario && o.Name == f.Name && o.Note == f.Note
+			})
+			if i < 0 {
+				i = len(samples)
+				measured.Figures, samples = append(measured.Figures, f), append(samples, nil)
+			}
+			samples[i] = append(samples[i], f.Measured.Median)
+			measured.Figures[i].Date = max(measured.Figures[i].Date, f.Date)
 		}
 	}
-	measured := figures.File{Machine: machineOf(newest)}
-	for _, s := range m.series {
-		s.figure.Measured = figures.Summarize(s.samples)
-		measured.Figures = append(measured.Figures, s.figure)
+	for i, all := range samples {
+		measured.Figures[i].Measured = figures.Summarize(all)
 	}
 	return measured
 }
 
-type measurement struct{ series []*series }
-
-type series struct {
-	figure  figures.Figure // without Measured
-	samples []float64
-}
-
-// sample adds a sample of a figure of a report.
-func (m *measurement) sample(r report.Report, figure figures.Figure, value float64) {
-	figure.Scenario, figure.Date, figure.Note = r.Scenario, r.Started.Format(time.DateOnly), conditions(r)
-	for _, s := range m.series {
-		if s.figure.Scenario == figure.Scenario && s.figure.Name == figure.Name && s.figure.Note == figure.Note {
-			s.samples = append(s.samples, value)
-			s.figure.Date = max(s.figure.Date, figure.Date)
-			return
+// figuresIn are the figures of one run: how long the run, the lab, detection and each recovery took, and how many
+// packets a fixed version lost, which may lose none.
+func figuresIn(r report.Report, limits framework.Budget) (all []figures.Figure) {
+	add := func(name, unit string, budget *float64, value float64) {
+		all = append(all, figures.Figure{
+			Scenario: r.Scenario, Name: name, Date: r.Started.Format(time.DateOnly), Measured: figures.Spread{Median: value},
+			Budget: budget, Unit: unit, Note: conditions(r),
+		})
+	}
+	duration := func(name string, budget, value time.Duration) { // a budget of zero: there is none
+		var most *float64
+		if budget > 0 {
+			most = new(budget.Seconds())
+		}
+		add(name, "s", most, value.Seconds())
+	}
+	duration(figures.AllVariants, limits.Whole, milliseconds(r.Timings.Total-r.Timings.Images))
+	duration(figures.LabIsUp, limits.Lab, milliseconds(r.Timings.Lab))
+	for _, v := range r.Variants {
+		switch framework.Role(v.Role) {
+		case framework.Affected:
+			if detected, known := v.TimeToDetect(); known {
+				duration("time to detect", limits.Detect, detected)
+			}
+		case framework.Fixed:
+			add("packets lost with "+v.Name, "packets", new(0.0), float64(v.Packets.Lost))
+		}
+		for _, remedy := range v.Remedies {
+			if remedy.TimeToRecoverMS != nil {
+				duration("time to recover: "+remedy.Name, 0, milliseconds(*remedy.TimeToRecoverMS))
+			}
 		}
 	}
-	m.series = append(m.series, &series{figure: figure, samples: []float64{value}})
-}
-
-// duration adds a sample in seconds. A budget of zero means that there is none.
-func (m *measurement) duration(r report.Report, name string, budget, value time.Duration) {
-	figure := figures.Figure{Name: name, Unit: "s"}
-	if budget > 0 {
-		figure.Budget = new(budget.Seconds())
-	}
-	m.sample(r, figure, value.Seconds())
+	return all
 }
 
 // conditions names what a run's times depend on, other than the machine.
@@ -104,28 +120,6 @@ func conditions(r report.Report) string {
 		return ""
 	}
 	return map[string]string{"kvm": "under KVM", "uml": "under User Mode Linux", "tcg": "under QEMU's translator"}[r.Guests[0].Accelerator]
-}
-
-// whole takes the samples that are in a report: how long the run, the lab, detection and each
-// recovery took, and how many packets a fixed version lost, which may lose none.
-func (m *measurement) whole(r report.Report, limits framework.Budget) {
-	m.duration(r, figures.AllVariants, limits.Whole, milliseconds(r.Timings.Total-r.Timings.Images))
-	m.duration(r, figures.LabIsUp, limits.Lab, milliseconds(r.Timings.Lab))
-	for _, v := range r.Variants {
-		switch framework.Role(v.Role) {
-		case framework.Affected:
-			if detected, known := v.TimeToDetect(); known {
-				m.duration(r, "time to detect", limits.Detect, detected)
-			}
-		case framework.Fixed:
-			m.sample(r, figures.Figure{Name: "packets lost with " + v.Name, Unit: "packets", Budget: new(0.0)}, float64(v.Packets.Lost))
-		}
-		for _, remedy := range v.Remedies {
-			if remedy.TimeToRecoverMS != nil {
-				m.duration(r, "time to recover: "+remedy.Name, 0, milliseconds(*remedy.TimeToRecoverMS))
-			}
-		}
-	}
 }
 
 func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/onsi/gomega"
-
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology/must"
@@ -18,24 +16,16 @@ func TestDocumentsAreRendered(t *testing.T) {
 	paths := must.Get(documents(root))(t)
 	names := map[string]bool{}
 	for _, path := range paths {
-		text := must.Read(t, path)
-		renewed, err := replace(string(text), func(name string) (string, error) {
+		text := string(must.Read(t, path))
+		renewed, err := replace(text, func(name string) (string, error) {
 			names[name] = true
 			return render(root, name)
 		})
-		if err != nil {
-			t.Errorf("%s: %v", path, err)
-			continue
-		}
-		if renewed != string(text) {
-			stale, want := firstDifference(string(text), renewed)
-			t.Errorf("%s is stale; go generate ./cmd/readme renews it.\n  it has: %s\n  should: %s", path, stale, want)
-		}
+		must.Equal(t, path, nil, err)
+		must.Equal(t, path+" is stale; go generate ./cmd/readme renews it", renewed, text)
 	}
 	for _, name := range []string{"incidents", "drawing node-drain", "records", "components", "figures"} {
-		if !names[name] {
-			t.Errorf("no document has the block %q", name)
-		}
+		must.Equal(t, "a document has the block "+name, true, names[name])
 	}
 }
 
@@ -54,24 +44,11 @@ func TestTranscripts(t *testing.T) {
 // TestREADMEIsShort holds the README, without its row for each incident, to the two screens that it is meant to be,
 // and to the two commands that have to be on them.
 func TestREADMEIsShort(t *testing.T) {
-	text := must.Read(t, root+"/README.md")
-	if lines := strings.Count(string(text), "\n"); lines > 165+len(scenarios.All) {
+	text := string(must.Read(t, root+"/README.md"))
+	if lines := strings.Count(text, "\n"); lines > 165+len(scenarios.All) {
 		t.Errorf("README.md has %d lines; 165 and one for each incident at most: the rest belongs into the README.md of its folder", lines)
 	}
-	for _, command := range []string{"make scenario NAME=node-drain", "make test"} {
-		must.Contain(t, string(text), command)
-	}
-}
-
-// firstDifference returns the first line of each of two texts in which they differ.
-func firstDifference(a, b string) (string, string) {
-	as, bs := strings.Split(a, "\n"), strings.Split(b, "\n")
-	for i := range min(len(as), len(bs)) {
-		if as[i] != bs[i] {
-			return as[i], bs[i]
-		}
-	}
-	return "(the end)", "(the end)"
+	must.Contain(t, text, "make scenario NAME=node-drain", "make test")
 }
 
 func TestReplace(t *testing.T) {
@@ -93,14 +70,13 @@ func TestReplace(t *testing.T) {
 		{name: "unknown", text: strings.ReplaceAll(begin+end, "figures", "prices"), err: `block "prices": there is no such block`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g := gomega.NewWithT(t)
 			got, err := replace(c.text, fresh)
 			if c.err != "" {
-				g.Expect(err).To(gomega.MatchError(gomega.ContainSubstring(c.err)))
+				must.Fail(t, err, c.err)
 				return
 			}
-			g.Expect(err).NotTo(gomega.HaveOccurred())
-			g.Expect(got).To(gomega.Equal(c.want))
+			must.NoError(t, err)
+			must.Equal(t, "", c.want, got)
 		})
 	}
 }
@@ -116,5 +92,5 @@ func TestRecords(t *testing.T) {
 		"**Cause.** A valve.\n\n**Reproduction.** A bucket.\n\n**Remedies.**\n\n- close it\n- a towel does not help\n\n" +
 		"**Affected**: 1.0. **Fixed**: 1.1. **Source**: a\\_cellar. **The vendor's issue or fix**: <https://example.com/1>.\n" +
 		"\n| variant | role | expected verdict | components | runs as |\n|---|---|---|---|---|\n"
-	gomega.NewWithT(t).Expect(got).To(gomega.Equal(want))
+	must.Equal(t, "", want, got)
 }

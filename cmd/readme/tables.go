@@ -89,7 +89,8 @@ func variants(s framework.Scenario) string {
 	var b strings.Builder
 	b.WriteString("| variant | role | expected verdict | components | runs as |\n|---|---|---|---|---|\n")
 	for _, v := range s.Variants {
-		row(&b, "`"+v.Name+"`", string(v.Role), "`"+string(v.Expected())+"`", componentList(v.Components), string(v.Form))
+		components := each.Joined(slices.Sorted(maps.Keys(v.Components)), ", ", func(name string) string { return name + " " + v.Components[name] })
+		row(&b, "`"+v.Name+"`", string(v.Role), "`"+string(v.Expected())+"`", components, string(v.Form))
 	}
 	kernels := each.Of(s.Topology.Guests(), func(n topology.Node) string { return n.Kernel })
 	if kernels = each.Once(kernels); len(kernels) > 0 {
@@ -101,10 +102,6 @@ func variants(s framework.Scenario) string {
 		fmt.Fprintf(&b, "\nIt runs on relapse's own labs alone, not with `--on`: %s.\n", escaped(s.OnlyOwnLab))
 	}
 	return b.String()
-}
-
-func componentList(versions map[string]string) string {
-	return each.Joined(slices.Sorted(maps.Keys(versions)), ", ", func(component string) string { return component + " " + versions[component] })
 }
 
 func versions(s framework.Scenario) string {

@@ -39,7 +39,6 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/audit"
 	"github.com/relapse-dev/relapse/images"
-	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -348,10 +347,10 @@ func startServer(t *testing.T, name, file string, args ...string) {
 
 func wait(t *testing.T, what string, bound time.Duration, try func() error) {
 	t.Helper()
-	must.NoError(t, await.Until(t.Context(), what, 100*time.Millisecond, bound, func(context.Context) (bool, string, error) {
+	eventually(t, what, bound, func() (bool, string) {
 		err := try()
-		return err == nil, fmt.Sprint(err), nil
-	}))
+		return err == nil, fmt.Sprint(err)
+	})
 }
 
 func get(client *http.Client, url, token string) error {

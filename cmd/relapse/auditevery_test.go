@@ -18,7 +18,6 @@ import (
 
 	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/framework/audit"
-	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -104,16 +103,16 @@ func TestAuditEvery(t *testing.T) {
 // scraped is what Prometheus gets once the first audit has ended: a line that tells a finding comes before.
 func scraped(t *testing.T, address string) (page string) {
 	t.Helper()
-	must.NoError(t, await.Until(t.Context(), "the metrics", 10*time.Millisecond, 10*time.Second, func(context.Context) (bool, string, error) {
+	eventually(t, "the metrics", 10*time.Second, func() (bool, string) {
 		response, err := http.Get("http://" + address + "/metrics")
 		if err != nil {
-			return false, err.Error(), nil
+			return false, err.Error()
 		}
 		defer response.Body.Close()
 		text, err := io.ReadAll(response.Body)
 		page = string(text)
-		return err == nil && response.StatusCode == http.StatusOK, response.Status, nil
-	}))
+		return err == nil && response.StatusCode == http.StatusOK, response.Status
+	})
 	return page
 }
 

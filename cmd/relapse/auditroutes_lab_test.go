@@ -52,7 +52,7 @@ func TestAuditRoutes(t *testing.T) {
 	dump := filepath.Join(dir, "routes.mrt")
 	began := time.Now()
 	writeDump(t, dump, routes, nodes)
-	t.Logf("%d routes in a table dump of %d MB, written in %s", routes, sizeOf(t, dump)>>20, since(began))
+	t.Logf("%d routes in a table dump of %d MB, written in %s", routes, must.Get(os.Stat(dump))(t).Size()>>20, since(began))
 	startRouters(t, dir)
 	began = time.Now()
 	inContainer(t, "relapse-test-gobgp", "/lab/gobgp", "mrt", "inject", "global", "/lab/routes.mrt")
@@ -115,11 +115,6 @@ func TestAuditRouterFaults(t *testing.T) {
 }
 
 func since(began time.Time) time.Duration { return time.Since(began).Round(100 * time.Millisecond) }
-
-func sizeOf(t *testing.T, file string) int64 {
-	t.Helper()
-	return must.Get(os.Stat(file))(t).Size()
-}
 
 // writeDump writes a table dump (TABLE_DUMP_V2) of a number of routes, and of one more for the
 // pods of each node of controlPlane.fill: the first two nodes have the other's.

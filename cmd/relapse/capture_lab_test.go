@@ -4,12 +4,11 @@ package main
 
 import (
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -269,39 +268,16 @@ func TestCaptureSees(t *testing.T) {
 func listeners(t *testing.T) []string {
 	t.Helper()
 	var all []string
-	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		text, err := os.ReadFile(file)
-		if os.IsNotExist(err) {
-			continue // no IPv6
-		}
-		must.NoError(t, err)
-		for line := range strings.Lines(string(text)) {
-			fields := strings.Fields(line)
-			const listening = "0A" // TCP_LISTEN
-			if len(fields) < 4 || fields[3] != listening {
-				continue
-			}
-			addr, port, _ := strings.Cut(fields[1], ":")
-			if ip := kernelAddr(t, addr); !ip.IsLoopback() {
-				number := must.Get(hex.DecodeString(port))(t)
-				all = append(all, netip.AddrPortFrom(ip, binary.BigEndian.Uint16(number)).String())
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		sockets := must.Get(rtnl.Dump(t.Context(), func() ([]*netlink.Socket, error) { return netlink.SocketDiagTCP(family) }))(t)
+		for _, s := range sockets {
+			if s.State == netlink.TCP_LISTEN && !s.ID.Source.IsLoopback() {
+				all = append(all, net.JoinHostPort(s.ID.Source.String(), strconv.Itoa(int(s.ID.SourcePort))))
 			}
 		}
 	}
 	slices.Sort(all)
 	return all
-}
-
-// kernelAddr reads an address as /proc/net prints it: 32-bit words in the machine's byte order.
-func kernelAddr(t *testing.T, text string) netip.Addr {
-	t.Helper()
-	raw := must.Get(hex.DecodeString(text))(t)
-	for i := 0; i+4 <= len(raw); i += 4 {
-		binary.NativeEndian.PutUint32(raw[i:], binary.BigEndian.Uint32(raw[i:]))
-	}
-	addr, ok := netip.AddrFromSlice(raw)
-	must.Equal(t, text, true, ok)
-	return addr.Unmap()
 }
 
 // TestListenersSees proves that a listener that could be reached is seen, and

@@ -44,13 +44,6 @@ func judgedAs(v framework.RunVerdict, broken error) error {
 	return &portable.Ended{Status: exitInconclusive, Why: broken}
 }
 
-func requireRoot() error {
-	if uid := os.Geteuid(); uid != 0 {
-		return status.Machine("relapse must run as root (found: uid %d): run it with sudo", uid)
-	}
-	return nil
-}
-
 func exitStatus(ctx context.Context, err error) int {
 	if errors.Is(err, engine.ErrInterrupted) {
 		return exitInterrupted

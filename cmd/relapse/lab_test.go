@@ -24,7 +24,6 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/relapse-dev/relapse/framework/report"
-	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/must"
 	"github.com/relapse-dev/relapse/topology/rtnl"
@@ -41,15 +40,6 @@ const (
 	// in Docker and nftables.
 	prefixed = "relapse-" + scenario
 )
-
-// eventually waits for a condition; it says what it saw in its place.
-func eventually(t *testing.T, what string, bound time.Duration, met func() (ok bool, saw string)) {
-	t.Helper()
-	must.NoError(t, await.Until(t.Context(), what, 10*time.Millisecond, bound, func(context.Context) (bool, string, error) {
-		ok, saw := met()
-		return ok, saw, nil
-	}))
-}
 
 func dockerEngine(t *testing.T) *client.Client {
 	t.Helper()
@@ -327,16 +317,6 @@ func (s *session) report() report.Report {
 	return must.Get(report.Read(filepath.Join(report.Latest(s.dir, s.scenario), "report.json")))(s.t)
 }
 
-// reports reads the session's report, and its one variant.
-func (s *session) reports() (report.Report, report.Variant) {
-	s.t.Helper()
-	r := s.report()
-	if len(r.Variants) != 1 {
-		s.t.Fatalf("%d variants in the report, want one", len(r.Variants))
-	}
-	return r, r.Variants[0]
-}
-
 func whole(t *testing.T, want int, env []string, args ...string) *session {
 	t.Helper()
 	s := start(t, env, args...)
@@ -370,9 +350,12 @@ func (s *session) killed(docker *client.Client, leaves string) {
 // judged asserts the verdicts of the run and of its one variant, which it returns.
 func (s *session) judged(run, variant string) report.Variant {
 	s.t.Helper()
-	r, v := s.reports()
-	must.Equal(s.t, "verdicts", [...]string{run, variant}, [...]string{r.Verdict, v.Verdict})
-	return v
+	r := s.report()
+	if len(r.Variants) != 1 {
+		s.t.Fatalf("%d variants in the report, want one", len(r.Variants))
+	}
+	must.Equal(s.t, "verdicts", [...]string{run, variant}, [...]string{r.Verdict, r.Variants[0].Verdict})
+	return r.Variants[0]
 }
 
 // unknown asserts that the run could not be judged, and that the report says what was at fault.
@@ -509,22 +492,4 @@ func TestFullDisk(t *testing.T) {
 		end(t, fullDisk(t, "128k", "images", "build", "registry.k8s.io/pause:3.10")).complains(t, exitMachine, "no space left on device")
 	})
 	nothingLeft(t, docker)
-}
-
-func copyFile(from, to string) error {
-	text, err := os.ReadFile(from)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // deleted, and not committed yet
-	}
-	if err != nil {
-		return err
-	}
-	info, err := os.Stat(from)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(to, text, info.Mode().Perm())
 }

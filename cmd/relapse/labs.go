@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/moby/moby/client"
@@ -17,6 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/status"
 )
 
 func upCommand(s *settings) *cobra.Command {
@@ -106,8 +108,8 @@ func downCommand() *cobra.Command {
 		Use:   "down [NAME...]",
 		Short: "Remove labs in any state; without a name, all of them",
 		RunE: func(cmd *cobra.Command, names []string) error {
-			if err := requireRoot(); err != nil {
-				return err
+			if uid := os.Geteuid(); uid != 0 {
+				return status.Machine("relapse must run as root (found: uid %d): run it with sudo", uid)
 			}
 			ctx := cmd.Context()
 			docker, err := client.New(client.FromEnv)

@@ -13,6 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/scenarios"
+	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -166,4 +167,13 @@ func takeGuestMemory(s *framework.Script) {
 		}
 		return inject(ctx, r)
 	}
+}
+
+// eventually waits for a condition; it says what it saw in its place.
+func eventually(t *testing.T, what string, bound time.Duration, met func() (ok bool, saw string)) {
+	t.Helper()
+	must.NoError(t, await.Until(t.Context(), what, 10*time.Millisecond, bound, func(context.Context) (bool, string, error) {
+		ok, saw := met()
+		return ok, saw, nil
+	}))
 }

@@ -22,7 +22,7 @@ type Changes struct {
 	last       *Result
 	unreadable error
 	findings   map[string]standing
-	unread     map[string]string
+	unread     map[string]snapshot.Missing
 	gaps       map[string]detect.Gap
 	// firstGaps are the gaps of the first audit: another gap came when something was lost.
 	firstGaps map[string]bool
@@ -61,7 +61,7 @@ type Event struct {
 func (c *Changes) Take(reads []snapshot.Snapshot, r Result, unreadable error) []Event {
 	if c.reads == 0 {
 		c.began = reads[0].Time
-		c.findings, c.unread, c.gaps = map[string]standing{}, map[string]string{}, map[string]detect.Gap{}
+		c.findings, c.unread, c.gaps = map[string]standing{}, map[string]snapshot.Missing{}, map[string]detect.Gap{}
 	}
 	c.reads += len(reads)
 	c.unreadable = unreadable
@@ -84,23 +84,36 @@ func (c *Changes) Take(reads []snapshot.Snapshot, r Result, unreadable error) []
 	return slices.Concat(c.sources(at, r.Unread), c.found(at, r, reads[max(0, len(reads)-2):]), c.judging(at, r.NotJudged))
 }
 
-func (c *Changes) sources(at time.Time, unread []snapshot.Missing) []Event {
-	var events []Event
-	missing := map[string]bool{}
-	for _, m := range unread {
-		missing[m.Source] = true
-		if _, known := c.unread[m.Source]; !known {
-			events = append(events, Event{Time: at, What: SourceUnread, Source: m.Source, Why: m.Reason})
+// differences are what came, in its order, and what went, in order of its name. Known is kept up to date.
+func differences[T any](known map[string]T, now []T, name func(T) string, event func(came bool, of T) Event) (events []Event) {
+	there := map[string]bool{}
+	for _, one := range now {
+		there[name(one)] = true
+		if _, was := known[name(one)]; !was {
+			events = append(events, event(true, one))
 		}
-		c.unread[m.Source] = m.Reason
+		known[name(one)] = one
 	}
-	for _, name := range sorted(c.unread) {
-		if !missing[name] {
-			events = append(events, Event{Time: at, What: SourceRead, Source: name, Why: c.unread[name]})
-			delete(c.unread, name)
+	for _, n := range sorted(known) {
+		if !there[n] {
+			events = append(events, event(false, known[n]))
+			delete(known, n)
 		}
 	}
 	return events
+}
+
+func (c *Changes) sources(at time.Time, unread []snapshot.Missing) []Event {
+	return differences(c.unread, unread, func(m snapshot.Missing) string { return m.Source }, func(came bool, m snapshot.Missing) Event {
+		what := map[bool]string{true: SourceUnread, false: SourceRead}[came]
+		return Event{Time: at, What: what, Source: m.Source, Why: m.Reason}
+	})
+}
+
+func (c *Changes) judging(at time.Time, gaps []detect.Gap) []Event {
+	return differences(c.gaps, gaps, func(g detect.Gap) string { return g.Says }, func(came bool, g detect.Gap) Event {
+		return Event{Time: at, What: map[bool]string{true: GapCame, false: GapGone}[came], Gap: &g}
+	})
 }
 
 func (c *Changes) found(at time.Time, r Result, reads []snapshot.Snapshot) []Event {
@@ -143,24 +156,6 @@ func unseenIn(reads []snapshot.Snapshot) map[string][]string {
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
-
-func (c *Changes) judging(at time.Time, gaps []detect.Gap) []Event {
-	var events []Event
-	before := c.gaps
-	c.gaps = map[string]detect.Gap{}
-	for _, g := range gaps {
-		c.gaps[g.Says] = g
-		if _, known := before[g.Says]; !known {
-			events = append(events, Event{Time: at, What: GapCame, Gap: &g})
-		}
-	}
-	for _, says := range sorted(before) {
-		if g := before[says]; c.gaps[says].Says == "" {
-			events = append(events, Event{Time: at, What: GapGone, Gap: &g})
-		}
-	}
-	return events
-}
 
 // ErrNotAudited is of a state before the first audit has ended.
 var ErrNotAudited = errors.New("the first audit has not ended")

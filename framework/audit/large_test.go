@@ -325,22 +325,7 @@ func BenchmarkLargeCluster(b *testing.B) {
 	}
 }
 
-// BenchmarkNodesOfLargeCluster judges two reads of such a cluster that have its nodes too, with the
-// detectors of these.
-func BenchmarkNodesOfLargeCluster(b *testing.B) {
-	ofTheseAlone := []detect.Detector{detect.GoneEndpoints{}, detect.ProxyConvergence{}, detect.SNAT{Peering: detect.Observed}}
-	for _, part := range []int{8, 4, 2, 1} {
-		reads, want := ofNodes(fullSize(1 / float64(part)).snapshot())
-		b.Run(fmt.Sprintf("%d-nodes", len(reads[0].Nodes.Items)), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				must.Equal(b, "", want, named(detect.Run(ofTheseAlone, reads)))
-			}
-		})
-	}
-}
-
-// The benchmark's faults are found, and nothing besides.
+// Of two reads of such a cluster that have its nodes too, the faults are found, and nothing besides.
 func TestNodesOfLargeCluster(t *testing.T) {
 	reads, want := ofNodes(fullSize(1. / 64).snapshot())
 	must.Equal(t, "", want, named(judge(reads...).findings))

@@ -158,26 +158,25 @@ func (a Access) machines(ctx context.Context) (map[string]snapshot.Machine, erro
 	machines := map[string]snapshot.Machine{}
 	for _, node := range nodes {
 		pod, there := pods[node]
-		ask := func(ctx context.Context) (snapshot.Snapshot, error) { return r.ask(ctx, node, pod.Name) }
-		switch why := notReady(pod); {
+		why := notReady(pod)
+		switch {
 		case !there:
-			ask = refuse("none of the pods that read nodes is on it")
+			why = "none of the pods that read nodes is on it"
 		case why != "":
-			ask = refuse(fmt.Sprintf("pod %s/%s on it is not ready: %s", pod.Namespace, pod.Name, why))
+			why = fmt.Sprintf("pod %s/%s on it is not ready: %s", pod.Namespace, pod.Name, why)
 		}
 		var once sync.Once
 		var s snapshot.Snapshot
 		var err error
 		machines[node] = snapshot.Remote{Read: func(ctx context.Context) (snapshot.Snapshot, error) {
-			once.Do(func() { s, err = ask(ctx) })
+			if why != "" {
+				return snapshot.Snapshot{}, errors.New(why)
+			}
+			once.Do(func() { s, err = r.ask(ctx, node, pod.Name) })
 			return s, err
 		}}
 	}
 	return machines, nil
-}
-
-func refuse(why string) func(context.Context) (snapshot.Snapshot, error) {
-	return func(context.Context) (snapshot.Snapshot, error) { return snapshot.Snapshot{}, errors.New(why) }
 }
 
 func notReady(p corev1.Pod) string {

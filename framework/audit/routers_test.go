@@ -80,7 +80,9 @@ func TestRoutersAnswers(t *testing.T) {
 // A router feeds its own peer, which has no address.
 func TestRouterFeedsItself(t *testing.T) {
 	routers := []bgprouter.Declared{{Name: "tor1", Kind: bgprouter.BMP, Address: "127.0.0.1"}}
-	address := "127.0.0.1:" + fmt.Sprint(must.Get(freePort())(t))
+	free := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+	address := free.Addr().String()
+	must.NoError(t, free.Close())
 	station := must.Get(bgprouter.Listen(address, routers, func(text string) { t.Log(text) }))(t)
 	t.Cleanup(func() { _ = station.Close() })
 	conn := must.Get(net.Dial("tcp", address))(t)
@@ -91,12 +93,4 @@ func TestRouterFeedsItself(t *testing.T) {
 		paths, err := reader.RIB(ctx)
 		return err == nil && len(paths) == 1, fmt.Sprint(paths, err), nil
 	}))
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }

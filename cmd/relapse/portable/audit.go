@@ -190,20 +190,19 @@ func (f auditFlags) write(out io.Writer, reads []snapshot.Snapshot, result audit
 }
 
 func (f auditFlags) objects() (string, error) {
-	if f.manifest {
-		text, err := audit.NodesManifest(f.image, f.calico)
-		if err != nil {
-			return "", status.Input("--image: %w", err)
-		}
-		return text, nil
-	}
-	if f.rules {
+	switch {
+	case f.rules:
 		return render.Rules, nil
-	}
-	if f.upgrade != "" {
+	case f.rbac && f.upgrade != "":
 		return audit.Role() + "---\n" + audit.UpgradeRole(), nil
+	case f.rbac:
+		return audit.Role(), nil
 	}
-	return audit.Role(), nil
+	text, err := audit.NodesManifest(f.image, f.calico)
+	if err != nil {
+		return "", status.Input("--image: %w", err)
+	}
+	return text, nil
 }
 
 // finish adds to a result what each layer says, and takes out what is suppressed.
