@@ -13,10 +13,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/framework/detect"
@@ -239,15 +240,8 @@ func agree(reads []snapshot.Snapshot) bool {
 		return false
 	}
 	one, other := judge(reads[0]), judge(reads[:2]...)
-	return maps.Equal(one.ids(), other.ids()) && slices.Equal(one.gaps, other.gaps)
-}
-
-func (j judged) ids() map[detect.ID]bool {
-	all := map[detect.ID]bool{}
-	for _, f := range j.findings {
-		all[f.ID()] = true
-	}
-	return all
+	ids := func(j judged) sets.Set[detect.ID] { return sets.New(each.Of(j.findings, detect.Finding.ID)...) }
+	return ids(one).Equal(ids(other)) && slices.Equal(one.gaps, other.gaps)
 }
 
 func lacks(s snapshot.Snapshot) []snapshot.Missing {
