@@ -87,16 +87,20 @@ type settings struct {
 
 // Write writes to standard error.
 func (s *settings) Write(text []byte) (int, error) {
-	if d := s.shown.Load(); d != nil && d.Drawn() && term.IsTerminal(int(os.Stderr.Fd())) {
+	if d := s.shown.Load(); d != nil && d.Live && term.IsTerminal(int(os.Stderr.Fd())) {
 		return d.Write(text)
 	}
 	return os.Stderr.Write(text)
 }
 
 func (s *settings) display(l display.Look) *display.Display {
-	terminal := display.IsTerminal(os.Stdout)
-	l.Live, l.Color, l.Quiet = terminal, terminal && !s.noColor, s.Quiet
-	d := display.New(os.Stdout, l)
+	out := io.Writer(os.Stdout)
+	if s.Quiet {
+		out = io.Discard
+	}
+	l.Live = display.IsTerminal(out)
+	l.Color = l.Live && !s.noColor
+	d := display.New(out, l)
 	s.shown.Store(d)
 	return d
 }

@@ -31,7 +31,6 @@ type Display struct {
 type Look struct {
 	Live    bool // a terminal: the steps of all runs are drawn below the lines
 	Color   bool
-	Quiet   bool // nothing is shown
 	Several bool // there are several runs: each line names its run
 	Planned bool // nothing runs: lines have no times
 	// Log gets a line when a step begins and when it ends. It may be nil.
@@ -78,19 +77,15 @@ func New(out io.Writer, l Look) *Display {
 func start(out io.Writer, l Look, size func() (width, height int)) *Display {
 	now := time.Now()
 	s := &shown{out: out, Look: l, start: now, size: size, last: now, closed: make(chan struct{})}
-	if !l.Quiet {
-		go s.repeat()
-	}
+	go s.repeat()
 	return &Display{shown: s}
 }
 
 // IsTerminal reports whether a display can be drawn on an output.
-func IsTerminal(out *os.File) bool {
-	return term.IsTerminal(int(out.Fd())) && os.Getenv("TERM") != "dumb"
+func IsTerminal(out io.Writer) bool {
+	file, is := out.(*os.File)
+	return is && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb"
 }
-
-// Drawn reports whether the display is drawn on a terminal.
-func (s *shown) Drawn() bool { return s.Live && !s.Quiet }
 
 // Close ends the display. It can be called more than once.
 func (s *shown) Close() {
@@ -100,7 +95,7 @@ func (s *shown) Close() {
 		return
 	}
 	close(s.closed)
-	if s.ended = true; s.Drawn() {
+	if s.ended = true; s.Live {
 		s.write("")
 	}
 }
@@ -249,9 +244,8 @@ func (s *shown) line(text string) {
 }
 
 func (s *shown) print(text string) {
-	if s.last = time.Now(); !s.Quiet {
-		s.write(plain.Coloured(text) + "\n")
-	}
+	s.last = time.Now()
+	s.write(plain.Coloured(text) + "\n")
 }
 
 // above is how many rows of a terminal are left to other lines.
@@ -264,7 +258,7 @@ func (s *shown) write(lines string) {
 		lines = fmt.Sprintf("\r\x1b[%dA\x1b[J", s.drawn) + lines
 	}
 	var status []string
-	if s.Drawn() && !s.ended {
+	if s.Live && !s.ended {
 		width, height := s.size()
 		room := max(1, height-above)
 		now := time.Now()

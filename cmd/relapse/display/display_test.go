@@ -151,12 +151,6 @@ func TestProgressShowsFindingsAndLosses(t *testing.T) {
 	must.Equal(t, "", want, got)
 }
 
-func TestQuiet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		must.Equal(t, "", "", displayed(Look{Quiet: true}, func(p *Display) { play(p.Scenario("drain")) }))
-	})
-}
-
 // onTerminal is a display on a terminal of a size, and what is to be seen there.
 func onTerminal(l Look, width, height int) (d *Display, screen func() string) {
 	var out bytes.Buffer
