@@ -15,8 +15,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// bench takes the figures from the runs that are stored in some folders, and replaces the earlier ones
-// in figures.Path.
+// bench takes the figures from the runs that are stored in some folders, and replaces the earlier ones in figures.Path.
 func bench(dirs []string) error {
 	before, err := figures.Read(figures.Path)
 	if err != nil {

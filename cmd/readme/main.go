@@ -1,7 +1,6 @@
-// Command readme renders the parts of the tree's Markdown files that come from the
-// code: the incidents from their records, the components from the recipes of images,
-// the figures from their file, and transcripts from the golden files that the tests of the
-// commands compare their output with. A part is a block between two comments:
+// Command readme renders the parts of the tree's Markdown files that come from the code: the incidents from their
+// records, the components from the recipes of images, the figures from their file, and transcripts from the golden
+// files that the tests of the commands compare their output with. A part is a block between two comments:
 //
 //	<!-- rendered by go generate ./cmd/readme: figures -->
 //	<!-- end of figures -->
@@ -9,9 +8,8 @@
 // Everything between them is replaced; the rest of the file stays as it is. The names
 // of the blocks are listed at func render. A test fails while a block is stale.
 //
-// With bench as its first argument it first takes the figures from stored runs, whose folders
-// are further arguments, and compares them with their budgets. It must be run in the root of
-// the repository.
+// With bench as its first argument it first takes the figures from stored runs, whose folders are further arguments,
+// and compares them with their budgets. It must be run in the root of the repository.
 //
 // Exit status: 1 if a figure is not within its budget.
 package main

@@ -20,8 +20,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// auditedCluster is one read of two nodes that announce the ranges of their CiliumNodes, and of
-// one router.
+// auditedCluster is one read of two nodes that announce the ranges of their CiliumNodes, and of one router.
 func auditedCluster(change func(*snapshot.Snapshot)) snapshot.Snapshot {
 	s := snapshot.Snapshot{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	for _, of := range []snapshot.Source{
@@ -328,8 +327,7 @@ func TestAuditAsPlugin(t *testing.T) {
 	}
 }
 
-// A manifest that is printed is one that --nodes takes, and the nodes of a cluster that does not
-// answer are not read.
+// A manifest that is printed is one that --nodes takes, and the nodes of a cluster that does not answer are not read.
 func TestAuditNodes(t *testing.T) {
 	printed := relapse(t, "audit", "--nodes-manifest", "--calico", "--image", "registry.example/nodestate:dev")
 	printed.prints(t, exitExpected, `image: "registry.example/nodestate:dev"`, "/run/calico")
@@ -338,8 +336,7 @@ func TestAuditNodes(t *testing.T) {
 		complains(t, exitMachine, "relapse: the cluster cannot be read: ")
 }
 
-// Without a cluster that answers the status is 3, and a file of routers that is wrong is 2
-// before anything is read.
+// Without a cluster that answers the status is 3, and a file of routers that is wrong is 2 before anything is read.
 func TestAuditInput(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string { return must.Write(t, filepath.Join(dir, name), text) }

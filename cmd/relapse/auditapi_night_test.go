@@ -56,8 +56,7 @@ const (
 	auditorToken = "auditor-of-this-test"
 )
 
-// startEtcd and then startAPIServer bring it up: what is written in between is there when the API
-// server starts.
+// startEtcd and then startAPIServer bring it up: what is written in between is there when the API server starts.
 func startEtcd(t *testing.T) *controlPlane {
 	t.Helper()
 	c := &controlPlane{etcd: "http://" + freeAddress(t)}
@@ -219,8 +218,7 @@ func (c *controlPlane) fill(t *testing.T, nodes int) {
 	})
 }
 
-// The API server's own log of a whole audit has lists, and nothing else; and the ClusterRole permits all of
-// it.
+// The API server's own log of a whole audit has lists, and nothing else; and the ClusterRole permits all of it.
 func TestAuditReadsOnly(t *testing.T) {
 	c := startEtcd(t)
 	c.startAPIServer(t)

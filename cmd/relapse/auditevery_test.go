@@ -49,8 +49,7 @@ func watched(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Ctrl-C ends it with the status of the last state, and before there is one with that of every
-// interrupted command.
+// Ctrl-C ends it with the status of the last state, and before there is one with that of every interrupted command.
 func TestAuditEvery(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(watched))

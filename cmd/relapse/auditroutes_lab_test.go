@@ -35,10 +35,9 @@ const (
 	gobgpPort     = 50051
 )
 
-// A million routes that GoBGP's own mrt inject has put into a gobgpd, which announces them to an
-// FRR, are read by an audit, completely: those of GoBGP by gRPC, and those of FRR by vtysh with its
-// kernel's by ip. Two wrong routes among FRR's are found.
-// RELAPSE_AUDIT_ROUTES takes another number of routes.
+// A million routes that GoBGP's own mrt inject has put into a gobgpd, which announces them to an FRR, are read by an
+// audit, completely: those of GoBGP by gRPC, and those of FRR by vtysh with its kernel's by ip. Two wrong routes among
+// FRR's are found. RELAPSE_AUDIT_ROUTES takes another number of routes.
 func TestAuditRoutes(t *testing.T) {
 	routes := chosen(t, "RELAPSE_AUDIT_ROUTES", 1_000_000)
 	const nodes = 20

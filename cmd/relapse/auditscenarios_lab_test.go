@@ -35,14 +35,12 @@ type fromOutside struct {
 	scenario, variant string
 	// precursor leads to the latent form; empty: it is there at rest.
 	precursor string
-	// upgrade is the flag for the time before the fault, where only a planned upgrade has the
-	// latent form.
+	// upgrade is the flag for the time before the fault, where only a planned upgrade has the latent form.
 	upgrade string
 	// nodes: it takes --nodes, and calico BIRD's socket as well.
 	nodes, calico bool
-	// lostRanges: of what the lab's detectors find after the fault the lost ranges alone are seen,
-	// which they may find as well. That an image has changed since is known to who has seen the
-	// one before.
+	// lostRanges: of what the lab's detectors find after the fault the lost ranges alone are seen, which they may find
+	// as well. That an image has changed since is known to who has seen the one before.
 	lostRanges bool
 	// onlyBefore: what the lab's detectors find after the fault takes a longer history than an audit's.
 	onlyBefore bool

@@ -30,9 +30,8 @@ var labRanges = []netip.Prefix{
 	netip.MustParsePrefix("10.208.0.0/20"),
 }
 
-// capture looks at every packet that crosses an uplink of this machine, and
-// keeps those with an address of the lab. An uplink is whatever is neither
-// loopback nor bridge nor veth: by those alone no packet leaves.
+// capture looks at every packet that crosses an uplink of this machine, and keeps those with an address of the lab. An
+// uplink is whatever is neither loopback nor bridge nor veth: by those alone no packet leaves.
 type capture struct {
 	sockets map[string]int // by uplink
 
@@ -280,8 +279,7 @@ func listeners(t *testing.T) []string {
 	return all
 }
 
-// TestListenersSees proves that a listener that could be reached is seen, and
-// one on loopback is not counted.
+// TestListenersSees proves that a listener that could be reached is seen, and one on loopback is not counted.
 func TestListenersSees(t *testing.T) {
 	before := listeners(t)
 	for addr, want := range map[string]int{"127.0.0.1:0": 0, "[::1]:0": 0, "127.0.0.2:0": 0, "0.0.0.0:0": 1} {

@@ -58,8 +58,7 @@ func TestFormatWithoutGofmt(t *testing.T) {
 	must.Equal(t, "status", 2, end(t, withPath(t, broken, "bash", "-c", strings.ReplaceAll(recipe, "$$", "$"))).status)
 }
 
-// Where nft is missing, left installs it by .ci/packages, or ends with that script's
-// status and reason.
+// Where nft is missing, left installs it by .ci/packages, or ends with that script's status and reason.
 func TestLeftWithoutNft(t *testing.T) {
 	dir, bin := scripted(t), t.TempDir()
 	for _, program := range []string{"bash", "dirname"} {

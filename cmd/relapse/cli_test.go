@@ -346,8 +346,7 @@ func slow(t *testing.T, args ...string) *exec.Cmd {
 	return program(ctx, args...)
 }
 
-// TestBrokenRecipe has relapse read a recipe that is none, and build one
-// whose program does not compile.
+// TestBrokenRecipe has relapse read a recipe that is none, and build one whose program does not compile.
 func TestBrokenRecipe(t *testing.T) {
 	t.Run("recipe", func(t *testing.T) {
 		cmd := program(t.Context(), "images", "list")

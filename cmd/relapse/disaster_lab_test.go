@@ -50,8 +50,7 @@ func fill(t *testing.T, dir string) (empty func()) {
 	return func() { must.NoError(t, os.Remove(file.Name())) }
 }
 
-// sentence asserts that the session has said one sentence on standard error, with
-// these words in it.
+// sentence asserts that the session has said one sentence on standard error, with these words in it.
 func (s *session) sentence(words ...string) {
 	s.t.Helper()
 	said := ""
@@ -64,8 +63,7 @@ func (s *session) sentence(words ...string) {
 	must.Contain(s.t, "begins "+said, append(words, "begins relapse: ")...)
 }
 
-// readable asserts that the report and the record of the session's run can be read, and
-// judged again.
+// readable asserts that the report and the record of the session's run can be read, and judged again.
 func (s *session) readable(output string) report.Report {
 	s.t.Helper()
 	runs, _ := filepath.Glob(filepath.Join(output, s.scenario, "2*")) // the pattern is right
@@ -151,8 +149,7 @@ func dockerd() int {
 	return pid
 }
 
-// TestDockerKilled kills Docker's engine under a run. The lab can only be taken down
-// when there is an engine again.
+// TestDockerKilled kills Docker's engine under a run. The lab can only be taken down when there is an engine again.
 func TestDockerKilled(t *testing.T) {
 	docker := onlyLab(t)
 	for _, at := range []string{"routers and hosts", "components are installed"} {
@@ -165,8 +162,7 @@ func TestDockerKilled(t *testing.T) {
 			}
 			must.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 			defer func() {
-				// dockerd gives up where the containerd of the one before still goes, and the
-				// next one starts.
+				// dockerd gives up where the containerd of the one before still goes, and the next one starts.
 				must.NoError(t, await.Until(context.WithoutCancel(t.Context()), "setup to start Docker", time.Second, 2*time.Minute,
 					func(ctx context.Context) (bool, string, error) {
 						got := end(t, program(ctx, "setup"))
@@ -184,8 +180,7 @@ func TestDockerKilled(t *testing.T) {
 	}
 }
 
-// TestClockJumps sets the clock ahead by an hour after the baseline has begun, and back
-// after the fault.
+// TestClockJumps sets the clock ahead by an hour after the baseline has begun, and back after the fault.
 func TestClockJumps(t *testing.T) {
 	onlyLab(t)
 	now := func(clock int32) time.Duration {

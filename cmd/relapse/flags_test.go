@@ -61,8 +61,7 @@ func TestNeedsNameSubnets(t *testing.T) {
 	must.Equal(t, "", "inside of masquerade-drift, which cannot move: it is a half of the incident's native CIDR", of)
 }
 
-// Each scenario of a run has subnets of its own: labs may be kept. Who repeats the run of one
-// gets its part.
+// Each scenario of a run has subnets of its own: labs may be kept. Who repeats the run of one gets its part.
 func TestSubnetsOfSeveralScenarios(t *testing.T) {
 	run := runCommand(&settings{})
 	must.NoError(t, run.ParseFlags([]string{"--subnets", "10.200.0.0/16"}))

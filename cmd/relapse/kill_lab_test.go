@@ -40,14 +40,12 @@ import (
 const (
 	killPoints    = "RELAPSE_KILL_POINTS"
 	sampledPoints = 4
-	// leastBoundaries is how many a run has at least. With fewer the program does not
-	// tell of its steps any more.
+	// leastBoundaries is how many a run has at least. With fewer the program does not tell of its steps any more.
 	leastBoundaries = 40
 )
 
 const (
-	// goneWithin bounds how long the kernel and Docker take, after down has ended, to
-	// finish what it had them remove.
+	// goneWithin bounds how long the kernel and Docker take, after down has ended, to finish what it had them remove.
 	goneWithin = 10 * time.Second
 	// staysGoneFor is how long nothing may come back: Docker may be making what a
 	// process asked for that was killed then.
@@ -56,8 +54,7 @@ const (
 	toldWithin = 6 * time.Minute
 )
 
-// killMark is in the environment of every process of a run that is killed, and so in
-// that of its children.
+// killMark is in the environment of every process of a run that is killed, and so in that of its children.
 const killMark = "RELAPSE_TEST_KILLED_RUN"
 
 // boundary is a moment that a run tells of: a step begins, or ends.
@@ -112,8 +109,7 @@ func follow(t *testing.T, env []string, output string, reached func(boundary) (k
 	defer cancel()
 	cmd := program(ctx, "run", scenario, "--variant", fixed, "--log-level", "debug", "--output", output)
 	cmd.Env = append(cmd.Env, env...)
-	// Files, and not pipes that this process copies from: a child that outlives the run
-	// holds its streams open.
+	// Files, and not pipes that this process copies from: a child that outlives the run holds its streams open.
 	cmd.Stdout, cmd.Stderr = out, write
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	began := time.Now()
@@ -163,9 +159,8 @@ func listed(t *testing.T, command ...string) []string {
 	return strings.Split(strings.TrimSpace(got.stdout), "\n")
 }
 
-// inventory is all of the machine that a run could leave something in, or take
-// something from: what machineState has, and all of Docker's, rules, routes,
-// namespaces, cgroups, files, and processes of containers.
+// inventory is all of the machine that a run could leave something in, or take something from: what machineState has,
+// and all of Docker's, rules, routes, namespaces, cgroups, files, and processes of containers.
 func inventory(t *testing.T, docker *client.Client) map[string]string {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -268,9 +263,8 @@ func marked(mark string) []string {
 	return all
 }
 
-// bystander is what somebody else has on the machine: a container on a network of its
-// own with a volume, made to look like a node of a kind cluster, an nftables table, and
-// two kubeconfigs. Its name begins almost as ours do.
+// bystander is what somebody else has on the machine: a container on a network of its own with a volume, made to look
+// like a node of a kind cluster, an nftables table, and two kubeconfigs. Its name begins almost as ours do.
 type bystander struct {
 	docker *client.Client
 	home   string // has a .kube/config
@@ -392,8 +386,7 @@ type matrix struct {
 	env    []string // of every run
 	before map[string]string
 	last   boundary
-	// planned are the steps that a whole run's report has, as it names those under way.
-	// The others are parts of these.
+	// planned are the steps that a whole run's report has, as it names those under way. The others are parts of these.
 	planned []string
 	rows    []string
 }
@@ -475,8 +468,7 @@ func sampled(t *testing.T, all []boundary) []boundary {
 	return points
 }
 
-// kill kills a run at a boundary, takes down what it has left, and looks at the machine
-// and at the run's report.
+// kill kills a run at a boundary, takes down what it has left, and looks at the machine and at the run's report.
 func (m *matrix) kill(t *testing.T, number int, at boundary, env []string) {
 	output, temporary := filepath.Join(t.TempDir(), "reports"), t.TempDir()
 	mark := fmt.Sprintf("%d-%d", os.Getpid(), number)

@@ -36,8 +36,7 @@ const (
 	scenario = "node-drain"
 	affected = "cilium-1.11.6"
 	fixed    = "cilium-1.12.0"
-	// prefixed is the prefix of all names that relapse gives to a lab's parts
-	// in Docker and nftables.
+	// prefixed is the prefix of all names that relapse gives to a lab's parts in Docker and nftables.
 	prefixed = "relapse-" + scenario
 )
 
@@ -97,8 +96,7 @@ func nothingLeft(t *testing.T, docker *client.Client) {
 	must.Equal(t, "left behind", nil, parts(t, docker))
 }
 
-// counters are the files of /proc/sys that the kernel itself changes, or that cannot be read
-// without effect.
+// counters are the files of /proc/sys that the kernel itself changes, or that cannot be read without effect.
 var counters = []string{"aio-nr", "dentry-state", "file-nr", "inode-nr", "inode-state", "ns_last_pid", "perf_event_max_sample_rate", "stat_refresh", "tainted"}
 
 // machineState is what a lab must not change for good.
@@ -143,8 +141,7 @@ func machineState(t *testing.T, docker *client.Client) map[string]string {
 	return state
 }
 
-// onlyLab makes sure that no lab is there, and that none is there when the
-// test ends and the machine is as it was.
+// onlyLab makes sure that no lab is there, and that none is there when the test ends and the machine is as it was.
 func onlyLab(t *testing.T) *client.Client {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -255,8 +252,7 @@ func reportsDir(t *testing.T) string {
 // signal sends a signal to the process alone, if it is still there.
 func (s *session) signal(sig os.Signal) { _ = s.cmd.Process.Signal(sig) }
 
-// ctrlC does what a terminal does: all processes of the group get it, also
-// those that relapse has started.
+// ctrlC does what a terminal does: all processes of the group get it, also those that relapse has started.
 func (s *session) ctrlC() { _ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGINT) }
 
 // hasChild reports whether relapse runs a command of that name.

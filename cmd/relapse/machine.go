@@ -28,9 +28,8 @@ import (
 
 const modulePath = "github.com/relapse-dev/relapse"
 
-// sourceRoot finds relapse's own source, from which images are built: what a distributed
-// program has in itself; otherwise the folder above the program, or above the working
-// directory, that has relapse's go.mod.
+// sourceRoot finds relapse's own source, from which images are built: what a distributed program has in itself;
+// otherwise the folder above the program, or above the working directory, that has relapse's go.mod.
 func sourceRoot() (string, error) {
 	if len(packedSource) > 0 {
 		return unpacked(packedSource)
@@ -179,9 +178,8 @@ func versionCommand() *cobra.Command {
 	}
 }
 
-// unpacked is the source tree that a distributed program has in itself, in the user's cache
-// folder: images are built from it. archive is a zip file, as git archive writes it. A folder that
-// is there was unpacked as a whole.
+// unpacked is the source tree that a distributed program has in itself, in the user's cache folder: images are built
+// from it. archive is a zip file, as git archive writes it. A folder that is there was unpacked as a whole.
 func unpacked(archive []byte) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

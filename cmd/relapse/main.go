@@ -80,8 +80,7 @@ func ignoreBrokenPipe() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE
 type settings struct {
 	portable.Settings
 	noColor bool
-	// shown is the display of this process. The log is written through it if both are on
-	// one terminal.
+	// shown is the display of this process. The log is written through it if both are on one terminal.
 	shown atomic.Pointer[display.Display]
 }
 

@@ -155,8 +155,7 @@ func changeScripts(variants []framework.Variant, change func(*framework.Script))
 
 func leaveRemediesOut(s *framework.Script) { s.Precursors, s.Remedies = nil, nil }
 
-// takeGuestMemory makes the fault fill a guest's memory: what is in a tmpfs, no kernel
-// can take back.
+// takeGuestMemory makes the fault fill a guest's memory: what is in a tmpfs, no kernel can take back.
 func takeGuestMemory(s *framework.Script) {
 	inject := s.Fault.Inject
 	s.Fault.Inject = func(ctx context.Context, r *framework.Run) error {

@@ -173,8 +173,7 @@ func TestUp(t *testing.T) {
 	s.interrupted(docker)
 }
 
-// TestImageThatDoesNotBuild runs a scenario from a source tree in which the
-// recipe of one of its images is broken.
+// TestImageThatDoesNotBuild runs a scenario from a source tree in which the recipe of one of its images is broken.
 func TestImageThatDoesNotBuild(t *testing.T) {
 	docker := onlyLab(t)
 	dir := t.TempDir()

@@ -167,8 +167,7 @@ func same(t *testing.T, what string, before, after map[string][]string) {
 	}
 }
 
-// containers are those of containerlab and kind for this lab, and those that relapse adds beside
-// them.
+// containers are those of containerlab and kind for this lab, and those that relapse adds beside them.
 func (l onLab) containers() []string {
 	l.Helper()
 	all := must.Get(l.docker.ContainerList(context.WithoutCancel(l.Context()), client.ContainerListOptions{All: true}))(l).Items
@@ -232,9 +231,8 @@ func dockerHas(t *testing.T, docker *client.Client, name string) bool {
 	return err == nil
 }
 
-// buildContainerlab builds containerlab from its module, and returns the folder of the
-// program. One of its dependencies is not served any more, and one is under another name. On a
-// machine without modules it must not read their list.
+// buildContainerlab builds containerlab from its module, and returns the folder of the program. One of its dependencies
+// is not served any more, and one is under another name. On a machine without modules it must not read their list.
 func buildContainerlab(t *testing.T) string {
 	t.Helper()
 	const module = "github.com/srl-labs/containerlab@v0.60.0"

@@ -207,8 +207,7 @@ func (o *qualifyOptions) asInBundle(ctx context.Context, args []string) (withFro
 	return []string{args[0], l.From, args[len(args)-1]}, l.Told, nil
 }
 
-// givenValues reads the files that --values names. It returns the arguments with FROM, which a
-// file may state.
+// givenValues reads the files that --values names. It returns the arguments with FROM, which a file may state.
 func (o qualifyOptions) givenValues(args []string, stdin io.Reader) (releasefile.Given, []string, error) {
 	given, err := o.Given(args[0], stdin)
 	switch {

@@ -16,8 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// storeRun stores the report of a run that passes, but for what change does to it,
-// and returns its folder.
+// storeRun stores the report of a run that passes, but for what change does to it, and returns its folder.
 func storeRun(t *testing.T, dir string, change func(*report.Report)) string {
 	t.Helper()
 	r := report.Report{

@@ -24,10 +24,9 @@ type selection struct {
 	with  map[string]string
 }
 
-// scenarios are the wanted ones, in the order of their names as given, or of the
-// catalogue. Variants are the names of the variants that --label chose; nil without it.
-// A scenario that --label or --with does not select is left out, or, if it was named,
-// refused.
+// scenarios are the wanted ones, in the order of their names as given, or of the catalogue. Variants are the names of
+// the variants that --label chose; nil without it. A scenario that --label or --with does not select is left out, or,
+// if it was named, refused.
 func (s selection) scenarios() (chosen []framework.Scenario, variants []string, err error) {
 	named := len(s.names) > 0
 	switch {
@@ -178,9 +177,8 @@ func chooseVersions(chosen []framework.Scenario, with map[string]string, from re
 	return err
 }
 
-// checkUpgrade refuses two versions of a component that are no upgrade because one of
-// them is the default, one version twice, and a version that the script does not know. A downgrade must be chosen
-// explicitly.
+// checkUpgrade refuses two versions of a component that are no upgrade because one of them is the default, one version
+// twice, and a version that the script does not know. A downgrade must be chosen explicitly.
 func checkUpgrade(s framework.Scenario, chosen map[string]string) error {
 	versions := map[string]string{}
 	for name, version := range chosen {

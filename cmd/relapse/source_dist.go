@@ -13,8 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 )
 
-// packedSource is the source of the commit that this program is built from. The script
-// .ci/dist writes the file.
+// packedSource is the source of the commit that this program is built from. The script .ci/dist writes the file.
 //
 //go:embed source.zip
 var packedSource []byte

@@ -1,10 +1,8 @@
-// Package audit points detectors at a live cluster and its routers. It reads both from
-// outside, and changes nothing.
+// Package audit points detectors at a live cluster and its routers. It reads both from outside, and changes nothing.
 //
-// Read takes the reads, Judge makes a Result of them. Then, in this order, Result.Upgrade adds what
-// a planned upgrade changes, Result.Detail what each layer says and what shows a finding again, and
-// Result.Suppress takes out what somebody lives with. Redact replaces names and addresses in reads
-// and Result. Package render writes a Result.
+// Read takes the reads, Judge makes a Result of them. Then, in this order, Result.Upgrade adds what a planned upgrade
+// changes, Result.Detail what each layer says and what shows a finding again, and Result.Suppress takes out what
+// somebody lives with. Redact replaces names and addresses in reads and Result. Package render writes a Result.
 package audit
 
 import (
@@ -142,8 +140,7 @@ const (
 	// BetweenNodes is the same if nodes are read: a difference that has lasted for so long is no
 	// restart of a kube-proxy or of a BGP session.
 	BetweenNodes = detect.DefaultSettle
-	// within bounds each answer in a read: a router with all routes of the internet takes
-	// ten seconds to print them.
+	// within bounds each answer in a read: a router with all routes of the internet takes ten seconds to print them.
 	within = 30 * time.Second
 	// mostReads is how often all is read: the third time only if the first two disagree.
 	mostReads = 3
@@ -308,13 +305,11 @@ type Result struct {
 	NotJudged []detect.Gap `json:"not_judged"`
 	// Findings are in both of the last two reads. The worse of two states counts.
 	Findings []Finding `json:"findings"`
-	// Once are findings of one of the last two reads alone: something changes, and what it comes
-	// to is not known.
+	// Once are findings of one of the last two reads alone: something changes, and what it comes to is not known.
 	Once []Finding `json:"once"`
 	// Cost is what reading the API server took; nil for saved reads.
 	Cost *Cost `json:"cost,omitempty"`
-	// Suppressed are findings, of both, that do not count. Unused are suppressions that match
-	// nothing.
+	// Suppressed are findings, of both, that do not count. Unused are suppressions that match nothing.
 	Suppressed []Suppressed  `json:"suppressed,omitempty"`
 	Unused     []Suppression `json:"unused_suppressions,omitempty"`
 }
@@ -361,9 +356,8 @@ func hinted(why string) string {
 	return why
 }
 
-// Judge judges reads of one cluster, in order of time. Incidents, which may be nil, returns the
-// incidents that a finding belongs to. The error is an *UnreadableError if the last read has no
-// Nodes.
+// Judge judges reads of one cluster, in order of time. Incidents, which may be nil, returns the incidents that a
+// finding belongs to. The error is an *UnreadableError if the last read has no Nodes.
 func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident) (Result, error) {
 	last := reads[len(reads)-1]
 	if !last.Nodes.Read {
@@ -448,8 +442,7 @@ func (r *Result) needs(d detect.Detector, lacks string) {
 	r.NotRun = append(r.NotRun, NotRun{Detector: d.Name(), Lacks: lacks})
 }
 
-// unrouted says that what nodes hide is not judged, where no router tells by its FIB which pods are to be
-// seen.
+// unrouted says that what nodes hide is not judged, where no router tells by its FIB which pods are to be seen.
 func (r *Result) unrouted(last snapshot.Snapshot) {
 	snat := detect.SNAT{}
 	if !runs(snat, r.NotRun) || slices.ContainsFunc(last.Routers, func(of snapshot.Router) bool { return of.Routes.Read }) {

@@ -234,8 +234,7 @@ func TestReadOnly(t *testing.T) {
 	must.Equal(t, s.asked, 0, len(s.asked))
 }
 
-// The state that node-drain leaves is found by another process, from outside, and from what
-// was saved of it.
+// The state that node-drain leaves is found by another process, from outside, and from what was saved of it.
 func TestFindingsAndSavedOnes(t *testing.T) {
 	s := incident(t, "10.5.114.0/24", "10.5.115.0/24")
 	reads, live, err := audited(t, s, frr(t, map[string]string{"10.5.112.0/24": "10.4.94.32", "10.5.114.0/24": "10.4.94.21"}))
@@ -253,8 +252,7 @@ func TestFindingsAndSavedOnes(t *testing.T) {
 	must.Equal(t, "Nodes were listed", 2, s.asked["GET /api/v1/nodes"])
 }
 
-// cluster is one read of two nodes that announce the ranges of their CiliumNodes; wrong: but
-// for the second one.
+// cluster is one read of two nodes that announce the ranges of their CiliumNodes; wrong: but for the second one.
 func cluster(wrong bool) snapshot.Snapshot {
 	s := snapshot.Snapshot{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	for _, of := range sources(scope{routers: true}) {
@@ -360,8 +358,7 @@ func TestUnread(t *testing.T) {
 	must.Equal(t, err, true, errors.As(err, new(*UnreadableError)))
 }
 
-// What an earlier read had and the last one has not is left open, though no router is expected
-// to have it any more.
+// What an earlier read had and the last one has not is left open, though no router is expected to have it any more.
 func TestLostMeanwhile(t *testing.T) {
 	lost := cluster(false)
 	lost.Routers = []snapshot.Router{lost.Routers[0]}
@@ -429,8 +426,7 @@ func TestRoutersOfOneRead(t *testing.T) {
 	}
 }
 
-// What is active in one of the last two reads counts as active, and a suppression of a latent finding
-// does not hide it.
+// What is active in one of the last two reads counts as active, and a suppression of a latent finding does not hide it.
 func TestActiveInOneRead(t *testing.T) {
 	for _, test := range []struct {
 		name           string

@@ -14,8 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// Command is a command line, for a shell, that shows what a finding is based on. It changes
-// nothing.
+// Command is a command line, for a shell, that shows what a finding is based on. It changes nothing.
 type Command struct {
 	// On is the router on which it is run; empty: where the audit ran.
 	On  string `json:"on,omitempty"`
@@ -299,8 +298,7 @@ func (d detail) pods() []Command {
 	return all
 }
 
-// template shows what the workload of a finding asks for. Its object is KIND NAMESPACE/NAME,
-// container NAME.
+// template shows what the workload of a finding asks for. Its object is KIND NAMESPACE/NAME, container NAME.
 func (d detail) template() []Command {
 	owner, _, _ := strings.Cut(d.Object.String(), ", ")
 	kind, of, _ := strings.Cut(owner, " ")

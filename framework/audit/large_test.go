@@ -230,10 +230,9 @@ func TestFaultsInLargeCluster(t *testing.T) {
 	must.Equal(t, "all at once", want, named(judge(sow(clean, sows...)).findings))
 }
 
-// BenchmarkLargeCluster judges one read of a cluster of four sizes, up to 5,000 nodes and two
-// routers of a million routes, with all detectors: without faults and with twenty. B/op is all
-// memory that is ever allocated for it, and so a bound of the heap beyond the snapshot's own,
-// which is the metric MiB-snapshot.
+// BenchmarkLargeCluster judges one read of a cluster of four sizes, up to 5,000 nodes and two routers of a million
+// routes, with all detectors: without faults and with twenty. B/op is all memory that is ever allocated for it, and so
+// a bound of the heap beyond the snapshot's own, which is the metric MiB-snapshot.
 func BenchmarkLargeCluster(b *testing.B) {
 	for _, part := range []int{8, 4, 2, 1} {
 		before := heap()

@@ -10,8 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// shape is the size of a cluster and what it consists of. One shape makes one snapshot, always
-// the same.
+// shape is the size of a cluster and what it consists of. One shape makes one snapshot, always the same.
 type shape struct {
 	Seed     uint64
 	Nodes    int
@@ -164,9 +163,8 @@ func (size shape) pods(s *snapshot.Snapshot) (endpoints [][]endpoint) {
 	return endpoints
 }
 
-// services makes Services, their EndpointSlices, and the advertisements of their addresses: one
-// for each of the first ones, one for those with the policy Local, which is of all nodes, and one
-// for the rest, which is of a few nodes.
+// services makes Services, their EndpointSlices, and the advertisements of their addresses: one for each of the first
+// ones, one for those with the policy Local, which is of all nodes, and one for the rest, which is of a few nodes.
 func (size shape) services(s *snapshot.Snapshot, endpoints [][]endpoint) {
 	var rest, every []string
 	for n := range size.Nodes {
@@ -297,8 +295,7 @@ func (size shape) routers(s *snapshot.Snapshot, endpoints [][]endpoint) {
 
 var nodePath, spinePath = []uint32{nodeAS}, []uint32{spineAS, 64700, 64800}
 
-// internet makes prefixes of public addresses, in order: six in ten are a /24, as in the table of
-// the internet.
+// internet makes prefixes of public addresses, in order: six in ten are a /24, as in the table of the internet.
 func (size shape) internet(count int) []netip.Prefix {
 	random := rand.New(rand.NewPCG(size.Seed, 2))
 	made := make(map[netip.Prefix]bool, max(count, 0))

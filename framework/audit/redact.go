@@ -13,8 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// Redaction replaces the names and addresses of a cluster and its routers, as relapse archive
-// --redact does.
+// Redaction replaces the names and addresses of a cluster and its routers, as relapse archive --redact does.
 type Redaction struct{ by *archive.Dictionary }
 
 // Redact chooses the replacements for some reads and their result. By says how routers are reached, which

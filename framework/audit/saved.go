@@ -50,8 +50,7 @@ func Save(dir string, reads []snapshot.Snapshot) error {
 	return nil
 }
 
-// Prepare makes a folder for Save, for this user alone. A folder that has reads already is an
-// error.
+// Prepare makes a folder for Save, for this user alone. A folder that has reads already is an error.
 func Prepare(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

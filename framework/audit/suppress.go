@@ -16,8 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// Suppression is a finding, or several, or what is not judged, that somebody has decided to live with for some
-// time.
+// Suppression is a finding, or several, or what is not judged, that somebody has decided to live with for some time.
 type Suppression struct {
 	// ID identifies the finding. Without it Detector, Kind and Object are set; in the latter two
 	// a * stands for any text. Gap is the reason why something is not judged, of the nodes or addresses Object
@@ -81,8 +80,7 @@ func (s Suppression) matches(f Finding) bool {
 	return s.Gap == "" && s.Detector == f.Detector && matches(s.Kind, f.Kind) && matches(s.Object, f.Object.String())
 }
 
-// covers reports whether it holds on all of some routers. One that names routers does not hold for
-// what has none.
+// covers reports whether it holds on all of some routers. One that names routers does not hold for what has none.
 func (s Suppression) covers(routers []string) bool {
 	return len(s.Routers) == 0 || len(routers) > 0 && !slices.ContainsFunc(routers, func(r string) bool { return !slices.Contains(s.Routers, r) })
 }
@@ -100,8 +98,7 @@ func matches(pattern, text string) bool {
 	return regexp.MustCompile(`(?s)^` + quoted + `$`).MatchString(text)
 }
 
-// SuppressionDetector is the detector of the findings that are expired suppressions, and Expired
-// their kind.
+// SuppressionDetector is the detector of the findings that are expired suppressions, and Expired their kind.
 const (
 	SuppressionDetector = "suppression"
 	Expired             = "expired"
@@ -109,10 +106,9 @@ const (
 
 const suppressionOf = "suppression of "
 
-// Suppress takes the suppressed findings out. A suppression that has expired at a time suppresses nothing,
-// and is a latent finding itself: the time is now, also for reads that were saved before. Suppressions
-// that match nothing are noted. What is not judged stays, and is not open any more. What was not read and not
-// run stays as it is.
+// Suppress takes the suppressed findings out. A suppression that has expired at a time suppresses nothing, and is a
+// latent finding itself: the time is now, also for reads that were saved before. Suppressions that match nothing are
+// noted. What is not judged stays, and is not open any more. What was not read and not run stays as it is.
 func (r *Result) Suppress(all []Suppression, at time.Time) {
 	used := make([]bool, len(all))
 	r.NotJudged = slices.Clone(r.NotJudged)

@@ -24,8 +24,7 @@ const (
 	ciliumConfig    = detect.CiliumConfig
 )
 
-// ConfigPath is the path of that ConfigMap, the one further request of an audit with an upgrade or of
-// nodes.
+// ConfigPath is the path of that ConfigMap, the one further request of an audit with an upgrade or of nodes.
 const ConfigPath = "/api/v1/namespaces/" + configNamespace + "/configmaps/" + configName
 
 // Upgrade is a planned one.
@@ -44,8 +43,7 @@ func (u Upgrade) String() string {
 
 var aVersion = regexp.MustCompile(`^v?\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
 
-// ParseUpgrade reads COMPONENT=VERSION, or COMPONENT=FROM..TO. The versions that it names have a
-// table of keys.
+// ParseUpgrade reads COMPONENT=VERSION, or COMPONENT=FROM..TO. The versions that it names have a table of keys.
 func ParseUpgrade(text string) (Upgrade, error) {
 	const want = "expected the version of an upgrade, such as cilium=1.19.5, or both, such as cilium=1.18.6..1.19.5"
 	component, versions, both := strings.Cut(text, "=")
@@ -79,9 +77,8 @@ func known(version, want string) error {
 	return err
 }
 
-// Upgrade adds what an upgrade changes in the effect of the cluster's configuration. The error is
-// about the version that runs: it cannot be found, or there is no table of its keys. A ConfigMap that
-// was not read is unread.
+// Upgrade adds what an upgrade changes in the effect of the cluster's configuration. The error is about the version
+// that runs: it cannot be found, or there is no table of its keys. A ConfigMap that was not read is unread.
 func (r *Result) Upgrade(reads []snapshot.Snapshot, u Upgrade, incidents func(detect.Finding) []Incident) error {
 	last := reads[len(reads)-1]
 	if u.From == "" {

@@ -72,8 +72,7 @@ func displayed(l Look, run func(*Display)) string {
 	return out.String()
 }
 
-// A pipe gets plain lines: one for each step, when it ends, and one at least every 15 s
-// for what lasts.
+// A pipe gets plain lines: one for each step, when it ends, and one at least every 15 s for what lasts.
 func TestProgressInAPipe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := displayed(Look{}, func(p *Display) {
@@ -111,8 +110,7 @@ level=DEBUG msg="step ends" scope=lab step="lab is up"
 	must.Equal(t, "", want, regexp.MustCompile(`(?m)^time=\S+ `).ReplaceAllString(log.String(), ""))
 }
 
-// While something lasts no more than 15 s pass without a line, also in a run in which
-// nothing was planned.
+// While something lasts no more than 15 s pass without a line, also in a run in which nothing was planned.
 func TestProgressIsNeverSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := displayed(Look{}, func(p *Display) {

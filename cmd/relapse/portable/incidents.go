@@ -40,8 +40,7 @@ var Incidents = sync.OnceValue(func() (all []Incident) {
 	return all
 })
 
-// incidentsOf are the incidents of the catalogue with a finding of that kind; if none has one,
-// those with its detector.
+// incidentsOf are the incidents of the catalogue with a finding of that kind; if none has one, those with its detector.
 func incidentsOf(f detect.Finding) []audit.Incident {
 	kind, detector := []audit.Incident{}, []audit.Incident{}
 	for _, i := range Incidents() {

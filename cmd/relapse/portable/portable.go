@@ -124,8 +124,7 @@ func Complaint(ctx context.Context, err error) string {
 	case err == nil, errors.As(err, &ended) && ended.Why == nil:
 		return ""
 	case ctx.Err() != nil:
-		// Each running step returns an error that says it was cancelled: one word is
-		// enough for all.
+		// Each running step returns an error that says it was cancelled: one word is enough for all.
 		return "interrupted"
 	}
 	return err.Error()
@@ -143,9 +142,8 @@ func ExitStatus(ctx context.Context, err error) int {
 	return StatusOf(err)
 }
 
-// StatusOf is the lowest exit status that an error states, or one that it wraps: a failed verdict
-// outweighs bad input, and that a machine that cannot run it. An error that states none
-// is a failure of the command.
+// StatusOf is the lowest exit status that an error states, or one that it wraps: a failed verdict outweighs bad input,
+// and that a machine that cannot run it. An error that states none is a failure of the command.
 func StatusOf(err error) int {
 	switch {
 	case err == nil:

@@ -46,8 +46,7 @@ func PrintVersion(out io.Writer) {
 	fmt.Fprintf(out, "go       %s %s/%s\n", runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// BuiltFrom is the commit that this program was built from, if go build asked git, or if
-// git archive wrote the source.
+// BuiltFrom is the commit that this program was built from, if go build asked git, or if git archive wrote the source.
 func BuiltFrom() (c Commit, known bool) {
 	info, _ := debug.ReadBuildInfo()
 	if info == nil {

@@ -207,9 +207,8 @@ func jsonOf(text []byte) ([]byte, error) {
 	return text, nil
 }
 
-// split splits the block sequence under items from the rest of a list. A sequence without anything around it
-// is a list too, and anything else is one item. Lines keep their place: what is deeper than the dash of an item belongs
-// to it.
+// split splits the block sequence under items from the rest of a list. A sequence without anything around it is a list
+// too, and anything else is one item. Lines keep their place: what is deeper than the dash of an item belongs to it.
 func split(all part) (head []byte, items []part, isList bool) {
 	const none, ahead = -1, -2 // the column of the items' dashes: there is none here, and it is to come
 	dash, at, line := none, 0, all.line

@@ -12,8 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 )
 
-// object is an object of SARIF 2.1.0, under the names of the standard (OASIS, sarif-v2.1.0-errata01,
-// section 3).
+// object is an object of SARIF 2.1.0, under the names of the standard (OASIS, sarif-v2.1.0-errata01, section 3).
 type object = map[string]any
 
 func message(text string) object { return object{"text": text} }
