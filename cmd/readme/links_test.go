@@ -107,7 +107,6 @@ func anchors(t *testing.T, path string) map[string]bool {
 	return all
 }
 
-// walk calls visit for each node of a document.
 func walk(t *testing.T, path string, visit func(ast.Node)) {
 	t.Helper()
 	source := must.Read(t, path)

@@ -402,7 +402,6 @@ func TestAuditForbidden(t *testing.T) {
 		prints(t, exitInconclusive, "Not read\n  Pods: "+forbidden+"\n  relapse audit --rbac prints the ClusterRole")
 }
 
-// Ctrl-C ends an audit whose cluster does not answer.
 func TestAuditInterrupted(t *testing.T) {
 	asked := make(chan bool, 100)
 	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -420,7 +419,6 @@ func TestAuditInterrupted(t *testing.T) {
 	must.Equal(t, "", ended{exitInterrupted, "", "relapse: interrupted\n"}, ended{cmd.ProcessState.ExitCode(), "", stderr.String()})
 }
 
-// kubeconfigOf is a file that names an API server.
 func kubeconfigOf(t *testing.T, server string) string {
 	return must.Write(t, filepath.Join(t.TempDir(), "kubeconfig"), `{"apiVersion":"v1","kind":"Config","current-context":"a",
 "contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],"clusters":[{"name":"a","cluster":{"server":"`+server+`"}}],

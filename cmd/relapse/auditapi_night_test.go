@@ -314,7 +314,6 @@ func TestAuditLarge(t *testing.T) {
 	}
 }
 
-// chosen is the number in a variable of the environment, if it is set.
 func chosen(t *testing.T, variable string, otherwise int) int {
 	t.Helper()
 	return must.Get(strconv.Atoi(cmp.Or(os.Getenv(variable), strconv.Itoa(otherwise))))(t)
@@ -325,7 +324,6 @@ func compiled(t *testing.T, ref string) []string {
 	return must.Get(must.Get(images.Open("../.."))(t).Compile(t.Context(), ref, t.TempDir()))(t)
 }
 
-// startServer starts a program, which ends with the test.
 func startServer(t *testing.T, name, file string, args ...string) {
 	t.Helper()
 	log := must.Get(os.Create(filepath.Join(t.TempDir(), name+".log")))(t)

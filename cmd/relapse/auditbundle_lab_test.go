@@ -100,7 +100,6 @@ func alike(f audit.Finding) func(audit.Finding) bool {
 	}
 }
 
-// routerFiles writes what each router prints, and a file of routers that names the files.
 func (a auditor) routerFiles(r *framework.Run, dir string, shell func(string) []byte) string {
 	var all []map[string]any
 	for _, of := range r.Topology.Routers {

@@ -30,7 +30,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// fromOutside is how the latent form of an incident is seen from outside.
 type fromOutside struct {
 	scenario, variant string
 	// precursor leads to the latent form; empty: it is there at rest.
@@ -164,7 +163,6 @@ func (a auditor) manifest() string {
 	return got.stdout
 }
 
-// startNodes starts the pods that read nodes.
 func (a auditor) startNodes(ctx context.Context, r *framework.Run) error {
 	if err := workload.Apply(ctx, labaccess.Cluster(r), a.nodes); err != nil {
 		return err
@@ -220,7 +218,6 @@ func (e ended) audited(t *testing.T) (r audit.Result) {
 	return r
 }
 
-// sayFindings lists what an audit has found, one finding a line.
 func sayFindings(r audit.Result) string {
 	var text strings.Builder
 	for _, f := range r.Findings {

@@ -40,7 +40,6 @@ type capture struct {
 	failed error
 }
 
-// startCapture starts to look at the uplinks that there are, and stops when the test ends.
 func startCapture(t *testing.T) *capture {
 	t.Helper()
 	links := must.Get(rtnl.Dump(t.Context(), netlink.LinkList))(t)
@@ -175,7 +174,6 @@ func (c *capture) look(name string, protocol uint16, packet []byte) {
 // and of IPv6, ARP's sender and target.
 var addressesAt = map[uint16][]uint32{unix.ETH_P_IP: {12, 16}, unix.ETH_P_IPV6: {8, 24}, unix.ETH_P_ARP: {14, 24}}
 
-// seen returns the lab's packets so far.
 func (c *capture) seen(t *testing.T) []string {
 	t.Helper()
 	for name, socket := range c.sockets {
@@ -188,7 +186,6 @@ func (c *capture) seen(t *testing.T) []string {
 	return slices.Clone(c.found)
 }
 
-// quiet sees that no packet of the lab has been found.
 func (c *capture) quiet(t *testing.T) {
 	t.Helper()
 	must.Equal(t, "packets on the uplinks with an address of the lab", nil, c.seen(t))

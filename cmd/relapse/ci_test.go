@@ -17,7 +17,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// scripted is a repository of one commit with the scripts of .ci.
 func scripted(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -41,14 +40,12 @@ func writeTo(t *testing.T, file, text string, mode os.FileMode) {
 	must.NoError(t, os.WriteFile(file, []byte(text), mode))
 }
 
-// A script ends with the status of git when that fails.
 func TestTidyWithoutGit(t *testing.T) {
 	dir, broken := scripted(t), t.TempDir()
 	writeTo(t, filepath.Join(broken, "git"), "#!/bin/sh\necho 'fatal: dubious ownership' >&2\nexit 128\n", 0o755)
 	must.Equal(t, "status", 128, end(t, withPath(t, broken, filepath.Join(dir, ".ci", "tidy"))).status)
 }
 
-// make check fails if gofmt does.
 func TestFormatWithoutGofmt(t *testing.T) {
 	broken := t.TempDir()
 	writeTo(t, filepath.Join(broken, "gofmt"), "#!/bin/sh\nexit 2\n", 0o755)
@@ -73,7 +70,6 @@ func TestLeftWithoutNft(t *testing.T) {
 	must.Equal(t, "", ended{3, "", "missing Debian packages: nftables\n"}, end(t, cmd))
 }
 
-// The packages of CI are installed without removing others.
 func TestPackagesRemoveNothing(t *testing.T) {
 	dir, bin := scripted(t), t.TempDir()
 	for program, text := range map[string]string{"dpkg-query": "exit 1", "id": "echo 0", "apt-get": `echo "apt-get $*"`} {
@@ -237,7 +233,6 @@ func TestWorkflows(t *testing.T) {
 	}
 }
 
-// setup installs what debootstrap checks signatures with.
 func TestSetupInstallsDebiansKeys(t *testing.T) {
 	must.Contain(t, " "+strings.Join(debianPackages, " ")+" ", " debian-archive-keyring ", " debootstrap ", " gpgv ")
 }

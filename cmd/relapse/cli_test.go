@@ -204,7 +204,6 @@ func TestExchangedRolesAreValid(t *testing.T) {
 	end(t, cmd).prints(t, exitExpected, "verdict is reproduced")
 }
 
-// Every scenario of the catalogue must be listed, and describe itself.
 func TestCatalogue(t *testing.T) {
 	list := relapse(t, "list")
 	for _, s := range scenarios.All {
@@ -251,7 +250,6 @@ func TestDryRunTouchesNothing(t *testing.T) {
 	must.Equal(t, "files left", 0, len(must.Get(os.ReadDir(dir))(t)))
 }
 
-// TestNoDocker points relapse at a socket without a listener.
 func TestNoDocker(t *testing.T) {
 	for _, args := range [][]string{{"doctor"}, {"run", "node-drain"}, {"up", "node-drain"}, {"down"}, {"down", "node-drain"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
@@ -289,7 +287,6 @@ func source(t *testing.T, recipe string, files map[string]string) string {
 	return dir
 }
 
-// TestNotRoot runs relapse as a user other than root.
 func TestNotRoot(t *testing.T) {
 	dir := source(t, "images:\n- {ref: relapse.dev/only:dev, directories: [/only]}\n", nil)
 	for _, args := range [][]string{{"doctor"}, {"run", "node-drain"}, {"up", "node-drain"}, {"down"}} {
@@ -346,7 +343,6 @@ func slow(t *testing.T, args ...string) *exec.Cmd {
 	return program(ctx, args...)
 }
 
-// TestBrokenRecipe has relapse read a recipe that is none, and build one whose program does not compile.
 func TestBrokenRecipe(t *testing.T) {
 	t.Run("recipe", func(t *testing.T) {
 		cmd := program(t.Context(), "images", "list")

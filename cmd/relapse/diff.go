@@ -19,6 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/compare"
 	"github.com/relapse-dev/relapse/framework/report/merge"
 	"github.com/relapse-dev/relapse/framework/report/plain"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 func diffCommand() *cobra.Command {
@@ -85,12 +86,10 @@ func diffNights(out io.Writer, one, other string) error {
 		return err
 	}
 	var changed []string // names of scenarios, with their owners
-	first := true
-	for _, scenario := range slices.Compact(slices.Sorted(slices.Values(slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))))) {
-		if !first {
+	for i, scenario := range each.Once(slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))) {
+		if i > 0 {
 			fmt.Fprintln(out)
 		}
-		first = false
 		before, inA := a[scenario]
 		now, inB := b[scenario]
 		switch {

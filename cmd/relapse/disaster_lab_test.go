@@ -63,7 +63,6 @@ func (s *session) sentence(words ...string) {
 	must.Contain(s.t, "begins "+said, append(words, "begins relapse: ")...)
 }
 
-// readable asserts that the report and the record of the session's run can be read, and judged again.
 func (s *session) readable(output string) report.Report {
 	s.t.Helper()
 	runs, _ := filepath.Glob(filepath.Join(output, s.scenario, "2*")) // the pattern is right
@@ -79,7 +78,6 @@ func (s *session) readable(output string) report.Report {
 	return r
 }
 
-// TestReportFolder has reports go where they cannot. No lab comes up.
 func TestReportFolder(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("file systems need root")
@@ -114,7 +112,6 @@ func TestReportFolder(t *testing.T) {
 	}
 }
 
-// TestDiskFillsUp fills the disk that the report goes to.
 func TestDiskFillsUp(t *testing.T) {
 	docker := onlyLab(t)
 	const name, variant = "masquerade-drift", "translated"
@@ -136,7 +133,6 @@ func TestDiskFillsUp(t *testing.T) {
 	}
 }
 
-// dockerd is the process of Docker's engine; zero where there is none.
 func dockerd() int {
 	text, err := os.ReadFile("/run/docker.pid")
 	if err != nil {
@@ -232,7 +228,6 @@ func TestClockJumps(t *testing.T) {
 	end(t, judge).prints(t, exitExpected)
 }
 
-// TestTwoUsers has two users with homes of their own, who share the machine.
 func TestTwoUsers(t *testing.T) {
 	docker := onlyLab(t)
 	user := func(name string) []string {

@@ -25,7 +25,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/status"
 )
 
-// withoutDocker is the error of a Docker that does not run.
 func withoutDocker(t *testing.T) error {
 	t.Helper()
 	dead, err := client.New(client.WithHost("unix://" + filepath.Join(t.TempDir(), "docker.sock")))

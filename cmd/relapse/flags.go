@@ -43,13 +43,8 @@ func (f family) into(set map[string]string, chosen ...framework.Scenario) (map[s
 		if has(s) || string(f) == framework.Family.Default {
 			continue
 		}
-		var can []string
-		for _, other := range scenarios.All {
-			if has(other) {
-				can = append(can, other.Incident.Name)
-			}
-		}
-		return nil, usagef("--family: the lab of %s is of IPv4 alone: expected %s", s.Incident.Name, strings.Join(can, ", "))
+		can := each.Joined(each.Where(scenarios.All, has), ", ", nameOf)
+		return nil, usagef("--family: the lab of %s is of IPv4 alone: expected %s", s.Incident.Name, can)
 	}
 	with := maps.Clone(set)
 	if with == nil {

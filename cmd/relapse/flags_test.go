@@ -96,7 +96,6 @@ func TestSubnetsRefused(t *testing.T) {
 	}
 }
 
-// The commands that repeat or continue something have the flag.
 func TestSubnetsInCommands(t *testing.T) {
 	var q qualifyOptions
 	for on, want := range map[subnets]bool{"10.200.0.0/16": true, "": false} {

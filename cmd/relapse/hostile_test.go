@@ -87,9 +87,7 @@ func TestHostileRuns(t *testing.T) {
 				good := storeRun(t, filepath.Join(top, "good"), nil)
 				must.NoError(t, os.MkdirAll(filepath.Join(run, evidence), 0o755))
 				must.Write(t, filepath.Join(outside, "report.json"), read(t, filepath.Join(run, "report.json")))
-				if test.plant != nil {
-					test.plant(t, run, outside)
-				}
+				test.plant(t, run, outside)
 				before := tree(t, top)
 				t.Chdir(work)
 				args := append(strings.Fields(name), run)

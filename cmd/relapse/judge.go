@@ -107,10 +107,9 @@ func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 }
 
 func asItRan(scenario framework.Scenario, run merge.Shard, stored verdict.Stored) (framework.Scenario, error) {
-	if facts, known := run.Report.Machine.(map[string]any); known {
-		if memory, known := facts["memory_gib"].(float64); known {
-			scenario = scenario.ForMemory(int(memory))
-		}
+	facts, _ := run.Report.Machine.(map[string]any)
+	if memory, known := facts["memory_gib"].(float64); known {
+		scenario = scenario.ForMemory(int(memory))
 	}
 	var err error
 	if run.Report.Topology != nil {

@@ -50,8 +50,7 @@ const (
 	// staysGoneFor is how long nothing may come back: Docker may be making what a
 	// process asked for that was killed then.
 	staysGoneFor = 2 * time.Second
-	// toldWithin bounds how long a run takes to a boundary.
-	toldWithin = 6 * time.Minute
+	toldWithin   = 6 * time.Minute
 )
 
 // killMark is in the environment of every process of a run that is killed, and so in that of its children.
@@ -71,7 +70,6 @@ func (b boundary) String() string {
 	return text
 }
 
-// logged finds the attributes of a line of the log (slog's text form).
 var logged = regexp.MustCompile(`(\w+)=("(?:[^"\\]|\\.)*"|\S*)`)
 
 func boundaryOf(line string) (boundary, bool) {
@@ -87,7 +85,6 @@ func boundaryOf(line string) (boundary, bool) {
 	return b, b.event == display.StepBegins || b.event == display.StepEnds
 }
 
-// toldRun is a run that was followed by what it tells.
 type toldRun struct {
 	told   []boundary
 	stderr []string
@@ -151,7 +148,6 @@ func (r toldRun) says() string {
 	return fmt.Sprintf("%s\n%s\n%s", r.state, r.stdout, strings.Join(tail, "\n"))
 }
 
-// listed are the lines that a command prints.
 func listed(t *testing.T, command ...string) []string {
 	t.Helper()
 	got := end(t, exec.Command(command[0], command[1:]...))
@@ -364,7 +360,6 @@ func (b bystander) state(t *testing.T) map[string]string {
 	return all
 }
 
-// reaches sends a packet from the bystander's container through its network.
 func (b bystander) reaches(t *testing.T) {
 	t.Helper()
 	c, err := b.docker.ContainerInspect(context.WithoutCancel(t.Context()), bystanderName, client.ContainerInspectOptions{})
@@ -379,7 +374,6 @@ func (b bystander) reaches(t *testing.T) {
 	}
 }
 
-// matrix runs the kills, and keeps what came of each.
 type matrix struct {
 	docker *client.Client
 	by     bystander

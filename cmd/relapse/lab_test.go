@@ -99,7 +99,6 @@ func nothingLeft(t *testing.T, docker *client.Client) {
 // counters are the files of /proc/sys that the kernel itself changes, or that cannot be read without effect.
 var counters = []string{"aio-nr", "dentry-state", "file-nr", "inode-nr", "inode-state", "ns_last_pid", "perf_event_max_sample_rate", "stat_refresh", "tainted"}
 
-// machineState is what a lab must not change for good.
 func machineState(t *testing.T, docker *client.Client) map[string]string {
 	t.Helper()
 	state := map[string]string{}
@@ -182,7 +181,6 @@ func differences(before, after map[string]string) []string {
 	return all
 }
 
-// session is a relapse that is running.
 type session struct {
 	t        *testing.T
 	cmd      *exec.Cmd
@@ -255,7 +253,6 @@ func (s *session) signal(sig os.Signal) { _ = s.cmd.Process.Signal(sig) }
 // ctrlC does what a terminal does: all processes of the group get it, also those that relapse has started.
 func (s *session) ctrlC() { _ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGINT) }
 
-// hasChild reports whether relapse runs a command of that name.
 func (s *session) hasChild(name string) bool {
 	all, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is right
 	for _, path := range all {
@@ -320,7 +317,6 @@ func whole(t *testing.T, want int, env []string, args ...string) *session {
 	return s
 }
 
-// interrupted waits for the end of a run that has got a signal.
 func (s *session) interrupted(docker *client.Client) {
 	s.t.Helper()
 	s.ends(exitInterrupted, time.Minute)
@@ -361,7 +357,6 @@ func (s *session) unknown(fault string) {
 	must.Contain(s.t, strings.Join(v.Reasons, "\n"), fault)
 }
 
-// console asserts that the evidence has the console of a guest, and what it says.
 func (s *session) console(guest, says string) {
 	s.t.Helper()
 	pattern := filepath.Join(report.Latest(s.dir, s.scenario), "evidence", "*", "*-log-"+guest+"-console.txt")
@@ -392,7 +387,6 @@ func TestUpstreamThatIsNotThere(t *testing.T) {
 	nothingLeft(t, docker)
 }
 
-// TestInterrupt interrupts runs at several steps.
 func TestInterrupt(t *testing.T) {
 	docker := onlyLab(t)
 	uplinks := startCapture(t)
@@ -449,7 +443,6 @@ func TestInterrupt(t *testing.T) {
 	uplinks.quiet(t)
 }
 
-// TestKill kills runs outright; what they leave, down finds.
 func TestKill(t *testing.T) {
 	docker := onlyLab(t)
 	for _, at := range []string{"routers and hosts", "lab is up"} {

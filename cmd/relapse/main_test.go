@@ -75,7 +75,6 @@ func program(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// ended is a program that has run to its end.
 type ended struct {
 	status         int
 	stdout, stderr string
@@ -119,7 +118,6 @@ func ran(t *testing.T, dir string, command ...string) {
 	}
 }
 
-// committed makes a folder a repository of one commit.
 func committed(t *testing.T, dir string) {
 	t.Helper()
 	ran(t, dir, "git", "init", "-q", "-b", "main")
@@ -142,7 +140,6 @@ const (
 	guestMemory = "RELAPSE_TEST_GUEST_MEMORY"
 )
 
-// changeScripts changes each script of variants after it was made.
 func changeScripts(variants []framework.Variant, change func(*framework.Script)) {
 	for i, v := range variants {
 		variants[i].Script = func() framework.Script {
@@ -168,7 +165,6 @@ func takeGuestMemory(s *framework.Script) {
 	}
 }
 
-// eventually waits for a condition; it says what it saw in its place.
 func eventually(t *testing.T, what string, bound time.Duration, met func() (ok bool, saw string)) {
 	t.Helper()
 	must.NoError(t, await.Until(t.Context(), what, 10*time.Millisecond, bound, func(context.Context) (bool, string, error) {

@@ -27,7 +27,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// onWithin bounds a run of all variants and remedies on a lab that is up.
 const onWithin = 10 * time.Minute
 
 // onLab is a lab that containerlab has deployed from the exported folder of a scenario.
@@ -144,7 +143,6 @@ func (l onLab) kubeconfig() []string {
 	return []string{kubeconfig, "--routers", routers}
 }
 
-// passes runs the scenario, which must pass and leave the lab as it was.
 func (l onLab) passes(what string, before map[string][]string, args ...string) {
 	began := time.Now()
 	s := start(l.T, nil, append([]string{"run", l.scenario}, args...)...)
@@ -154,7 +152,6 @@ func (l onLab) passes(what string, before map[string][]string, args ...string) {
 	same(l.T, what, before, l.state())
 }
 
-// same fails the test for each line that only one of two states has.
 func same(t *testing.T, what string, before, after map[string][]string) {
 	t.Helper()
 	for _, of := range slices.Sorted(maps.Keys(before)) {
@@ -273,7 +270,6 @@ func buildContainerlab(t *testing.T) string {
 	return bin
 }
 
-// frrDaemons starts those of FRR, in a shell.
 const frrDaemons = `mkdir -p /run/frr /var/lib/frr; chown frr:frr /run/frr /var/lib/frr
 for d in mgmtd zebra staticd bgpd; do /usr/lib/frr/$d & done
 until vtysh -d bgpd -c "show version" && vtysh -d staticd -c "show version"; do sleep 0.1; done >/dev/null 2>&1

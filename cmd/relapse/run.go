@@ -388,9 +388,6 @@ func prepare(ctx context.Context, chosen []framework.Scenario, o *suite.Options,
 // outcome is the error of several runs. A failure outweighs a run that could not be judged.
 func outcome(reports []report.Report, broken error) error {
 	verdict := framework.Pass
-	if broken != nil {
-		verdict = framework.Inconclusive
-	}
 	for _, r := range reports {
 		verdict = framework.Worst(verdict, framework.RunVerdict(r.Verdict))
 	}
@@ -410,9 +407,9 @@ func notPassed(reports []report.Report) string {
 	return fmt.Sprintf("; %d did not pass: %s", len(names), strings.Join(names, ", "))
 }
 
-func scenarioNames() []string {
-	return each.Of(scenarios.All, func(s framework.Scenario) string { return s.Incident.Name })
-}
+func nameOf(s framework.Scenario) string { return s.Incident.Name }
+
+func scenarioNames() []string { return each.Of(scenarios.All, nameOf) }
 
 func variantNames(s framework.Scenario) []string {
 	return each.Of(s.Variants, func(v framework.Variant) string { return v.Name })

@@ -102,8 +102,7 @@ func TestSelection(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			chosen, variants, err := test.of.scenarios()
 			must.NoError(t, err)
-			name := func(s framework.Scenario) string { return s.Incident.Name }
-			must.Equal(t, "scenarios", test.want, each.Joined(chosen, " ", name))
+			must.Equal(t, "scenarios", test.want, each.Joined(chosen, " ", nameOf))
 			must.Equal(t, "variants", test.variants, strings.Join(variants, " "))
 		})
 	}

@@ -34,7 +34,6 @@ func storeRun(t *testing.T, dir string, change func(*report.Report)) string {
 	return folder
 }
 
-// output runs the command, and returns its exit status, what it printed, and what it complained of.
 func output(t *testing.T, args ...string) (status int, out, complained string) {
 	t.Helper()
 	var text bytes.Buffer
@@ -45,7 +44,6 @@ func output(t *testing.T, args ...string) (status int, out, complained string) {
 	return exitStatus(t.Context(), err), text.String(), complaint(t.Context(), err)
 }
 
-// use is a command line, with the exit status and a part of the output that it must have.
 type use struct {
 	name   string
 	args   []string
@@ -57,7 +55,6 @@ func (u use) run(t *testing.T, command ...string) {
 	t.Run(u.name, func(t *testing.T) { printed(t, u.status, u.says, append(command, u.args...)...) })
 }
 
-// printed runs the command, which must end with this status and print this text.
 func printed(t *testing.T, status int, text string, args ...string) {
 	t.Helper()
 	got, out, complained := output(t, args...)

@@ -72,12 +72,10 @@ func shardItems(what selection) ([]plan.Item, error) {
 			return nil, err
 		}
 	}
-	var items []plan.Item
-	for _, s := range chosen {
+	return each.Of(chosen, func(s framework.Scenario) plan.Item {
 		lasts, _ := recorded.Usually(s.Incident.Name) // zero if it is not known
-		items = append(items, plan.Item{Scenario: s.Incident.Name, Lasts: lasts})
-	}
-	return items, nil
+		return plan.Item{Scenario: s.Incident.Name, Lasts: lasts}
+	}), nil
 }
 
 func describePlan(cmd *cobra.Command, items []plan.Item, all []plan.Shard, wanted int) {

@@ -356,9 +356,8 @@ func hinted(why string) string {
 	return why
 }
 
-// Judge judges reads of one cluster, in order of time. Incidents, which may be nil, returns the incidents that a
-// finding belongs to. The error is an *UnreadableError if the last read has no Nodes.
-func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident) (Result, error) {
+// Judge judges reads of one cluster, in order of time. The error is an *UnreadableError if the last read has no Nodes.
+func Judge(reads []snapshot.Snapshot) (Result, error) {
 	last := reads[len(reads)-1]
 	if !last.Nodes.Read {
 		why := last.Nodes.Error
@@ -390,9 +389,7 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 			r.Ran = append(r.Ran, d.Name())
 		}
 	}
-	for _, router := range last.Routers {
-		r.Routers = append(r.Routers, router.Name)
-	}
+	r.Routers = append(r.Routers, each.Of(last.Routers, func(o snapshot.Router) string { return o.Name })...)
 	of := make([]judged, len(reads))
 	for i := range reads {
 		of[i] = judge(reads[:i+1]...)
@@ -419,7 +416,7 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 			r.Unread = append(r.Unread, m)
 		}
 	}
-	r.add(of[len(of)-1].findings, of[previous].findings, incidents)
+	r.add(of[len(of)-1].findings, of[previous].findings)
 	return r, nil
 }
 
@@ -454,14 +451,10 @@ func (r *Result) unrouted(last snapshot.Snapshot) {
 }
 
 // add adds what the last read and the one before it have found.
-func (r *Result) add(found, earlier []detect.Finding, incidents func(detect.Finding) []Incident) {
+func (r *Result) add(found, earlier []detect.Finding) {
 	both, once := compare(found, earlier)
-	for _, f := range both {
-		r.Findings = append(r.Findings, identified(f, incidents))
-	}
-	for _, f := range once {
-		r.Once = append(r.Once, identified(f, incidents))
-	}
+	r.Findings = append(r.Findings, each.Of(both, identified)...)
+	r.Once = append(r.Once, each.Of(once, identified)...)
 	r.sort()
 }
 
@@ -470,13 +463,7 @@ func (r *Result) sort() {
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return mildness(a.State) - mildness(b.State) })
 }
 
-func identified(f detect.Finding, incidents func(detect.Finding) []Incident) Finding {
-	t := Finding{ID: id(f), Finding: f}
-	if incidents != nil {
-		t.Incidents = incidents(f)
-	}
-	return t
-}
+func identified(f detect.Finding) Finding { return Finding{ID: id(f), Finding: f} }
 
 // compare returns what two reads have in common, and what one of them has alone.
 func compare(found, earlier []detect.Finding) (both, once []detect.Finding) {

@@ -35,11 +35,10 @@ import (
 // server is an API server that answers lists, by path, and notes what it is asked.
 type server struct {
 	*httptest.Server
-	mu     sync.Mutex
-	lists  map[string]string // items; the others are not there
-	asked  map[string]int    // by method and path
-	agents map[string]bool
-	// refused are paths that it forbids.
+	mu      sync.Mutex
+	lists   map[string]string // items; the others are not there
+	asked   map[string]int    // by method and path
+	agents  map[string]bool
 	refused []string
 	// ahead is how far its clock is ahead of this machine's.
 	ahead time.Duration
@@ -123,15 +122,11 @@ func (s *server) config(t *testing.T) *rest.Config { return s.configOf(t, nil) }
 
 func (s *server) configOf(t *testing.T, nodes *Nodes) *rest.Config {
 	t.Helper()
-	var further []string
-	if nodes != nil {
-		further = []string{ConfigPath}
-	}
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	text := `{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
 "clusters":[{"name":"a","cluster":{"server":"` + s.URL + `"}}],"users":[{"name":"a","user":{"token":"t"}}]}`
 	must.Write(t, file, text)
-	config, name, err := Client{Kubeconfig: file, Version: "v1.2.3", Nodes: nodes, Further: further}.Config()
+	config, name, err := Client{Kubeconfig: file, Version: "v1.2.3", Nodes: nodes, Cilium: nodes != nil}.Config()
 	must.NoError(t, err)
 	must.Equal(t, "context", "a", name)
 	must.Equal(t, "", RequestsPerSecond, config.RateLimiter.QPS())
@@ -164,7 +159,7 @@ func audited(t *testing.T, s *server, routers ...bgprouter.Declared) ([]snapshot
 	readers := must.Get(bgprouter.Readers(routers, nil))(t)
 	reads, err := Read(t.Context(), Access{Config: s.config(t), Routing: readers}, time.Millisecond, func(text string) { t.Log(text) })
 	must.NoError(t, err)
-	r, err := Judge(reads, nil)
+	r, err := Judge(reads)
 	return reads, r, err
 }
 
@@ -210,7 +205,6 @@ func TestAuditOnlyLists(t *testing.T) {
 	must.Equal(t, "user agents", map[string]bool{"relapse-audit/v1.2.3": true}, s.agents)
 }
 
-// send sends a request, unless the client refuses to.
 func (s *server) send(t *testing.T, client *http.Client, method, path string) error {
 	t.Helper()
 	response, err := client.Do(must.Get(http.NewRequestWithContext(t.Context(), method, s.URL+path, strings.NewReader("{}")))(t))
@@ -247,7 +241,7 @@ func TestFindingsAndSavedOnes(t *testing.T) {
 	must.NoError(t, Save(dir, reads))
 	must.Equal(t, "a second audit may be saved to the folder", false, Prepare(dir) == nil)
 	must.Equal(t, "others may not read it", 0o600, must.Get(os.Stat(filepath.Join(dir, nameOf(0))))(t).Mode().Perm())
-	from := must.Get(json.Marshal(must.Get(Judge(must.Get(Saved(dir))(t), nil))(t)))(t)
+	from := must.Get(json.Marshal(must.Get(Judge(must.Get(Saved(dir))(t)))(t)))(t)
 	must.Equal(t, "the saved reads are judged otherwise", string(must.Get(json.Marshal(live))(t)), string(from))
 	must.Equal(t, "Nodes were listed", 2, s.asked["GET /api/v1/nodes"])
 }
@@ -301,7 +295,7 @@ func TestDisagreement(t *testing.T) {
 			read := func(_ context.Context, number int) (snapshot.Snapshot, error) {
 				return cluster(test.wrong[number-1]), nil
 			}
-			r := must.Get(Judge(must.Get(repeat(t.Context(), read, time.Millisecond, func(string) {}))(t), nil))(t)
+			r := must.Get(Judge(must.Get(repeat(t.Context(), read, time.Millisecond, func(string) {}))(t)))(t)
 			must.Equal(t, found(r.Once), test.holds, found(r.Findings))
 			must.Equal(t, "reads, and seen once", [...]int{test.reads, test.once}, [...]int{r.Reads, len(r.Once)})
 		})
@@ -338,7 +332,7 @@ func TestUnread(t *testing.T) {
 		{"a source that was not asked for", []snapshot.Snapshot{cluster(false), without(func(s *snapshot.Snapshot) { s.Sources = s.Sources[1:] })}, []string{"Nodes: not asked for"}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := must.Get(Judge(test.reads, nil))(t)
+			r := must.Get(Judge(test.reads))(t)
 			must.Equal(t, "unread", strings.Join(test.unread, "; "), snapshot.Sentences(r.Unread))
 			must.Contain(t, fmt.Sprint(r.NotJudged), test.notJudged)
 		})
@@ -372,7 +366,7 @@ func TestLostMeanwhile(t *testing.T) {
 		{"never there", []snapshot.Snapshot{lost, lost}, false},
 		{"all there", []snapshot.Snapshot{cluster(false), cluster(false)}, false},
 	} {
-		r := must.Get(Judge(test.reads, nil))(t)
+		r := must.Get(Judge(test.reads))(t)
 		must.Equal(t, test.name, test.open, r.Open())
 		must.Equal(t, test.name, 0, len(r.Findings))
 	}
@@ -408,7 +402,6 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// twin is a finding on some routers.
 func twin(state detect.State, routers ...string) detect.Finding {
 	return detect.Finding{Detector: "route-ownership", Kind: detect.TwinRange, State: state, Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "a", Announcer: "b", Routers: routers}
 }
@@ -418,7 +411,7 @@ func TestRoutersOfOneRead(t *testing.T) {
 	for _, state := range []detect.State{detect.Active, detect.Latent} {
 		for _, both := range [][2][]string{{{"tor1", "tor2"}, {"tor1"}}, {{"tor1"}, {"tor1", "tor2"}}} {
 			var r Result
-			r.add([]detect.Finding{twin(state, both[0]...)}, []detect.Finding{twin(state, both[1]...)}, nil)
+			r.add([]detect.Finding{twin(state, both[0]...)}, []detect.Finding{twin(state, both[1]...)})
 			by := Suppression{ID: id(twin(state)), Routers: []string{"tor1"}, Active: true, Reason: "r", Expires: "2027-01-31"}
 			r.Suppress([]Suppression{by}, time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC))
 			must.Equal(t, state, false, r.Outcome() == Nothing)
@@ -440,7 +433,7 @@ func TestActiveInOneRead(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var r Result
-			r.add(test.found, test.earlier, nil)
+			r.add(test.found, test.earlier)
 			r.Suppress([]Suppression{{ID: id(twin(detect.Latent)), Reason: "r", Expires: "2026-01-31"}}, time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC))
 			must.Equal(t, "findings", test.want, each.Of(r.Findings, func(f Finding) string { return fmt.Sprint(f.State, " ", f.Routers) }))
 			must.Equal(t, r.Once, 0, len(r.Once))
@@ -448,7 +441,6 @@ func TestActiveInOneRead(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends an audit between two reads.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -497,7 +489,6 @@ func TestEveryDetectorIsNamed(t *testing.T) {
 	}
 }
 
-// Folders that --save has not written are refused.
 func TestSavedRefusals(t *testing.T) {
 	for name, write := range map[string]func(dir string) error{
 		"has 0 files":  func(string) error { return nil },
@@ -535,7 +526,7 @@ func FuzzJudge(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, text string) {
 		var s snapshot.Snapshot
 		if json.Unmarshal([]byte(text), &s) == nil {
-			r, err := Judge([]snapshot.Snapshot{s, s}, nil)
+			r, err := Judge([]snapshot.Snapshot{s, s})
 			if err != nil {
 				return
 			}
@@ -547,7 +538,6 @@ func FuzzJudge(f *testing.F) {
 	})
 }
 
-// Requests, bytes and memory are counted.
 func TestCost(t *testing.T) {
 	s := incident(t, "10.5.112.0/24", "10.5.114.0/24")
 	config := s.config(t)

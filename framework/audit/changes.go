@@ -7,8 +7,11 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Changes tells what comes and goes from one audit of a cluster to the next.
@@ -25,7 +28,7 @@ type Changes struct {
 	unread     map[string]snapshot.Missing
 	gaps       map[string]detect.Gap
 	// firstGaps are the gaps of the first audit: another gap came when something was lost.
-	firstGaps map[string]bool
+	firstGaps sets.Set[string]
 }
 
 // standing is a finding that holds, with what its detector could not see when it was found last.
@@ -72,13 +75,10 @@ func (c *Changes) Take(reads []snapshot.Snapshot, r Result, unreadable error) []
 		return c.sources(at, last.Unavailable())
 	}
 	if c.firstGaps == nil {
-		c.firstGaps = map[string]bool{}
-		for _, g := range r.NotJudged {
-			c.firstGaps[g.Says] = true
-		}
+		c.firstGaps = sets.New(each.Of(r.NotJudged, func(g detect.Gap) string { return g.Says })...)
 	}
 	for i, g := range r.NotJudged {
-		r.NotJudged[i].Open = g.Open || !c.firstGaps[g.Says]
+		r.NotJudged[i].Open = g.Open || !c.firstGaps.Has(g.Says)
 	}
 	c.last = &r
 	return slices.Concat(c.sources(at, r.Unread), c.found(at, r, reads[max(0, len(reads)-2):]), c.judging(at, r.NotJudged))

@@ -76,7 +76,7 @@ func TestChanges(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var c Changes
 			for n, audit := range test.audits {
-				r, err := Judge(audit.reads[:], nil)
+				r, err := Judge(audit.reads[:])
 				tells := each.Of(c.Take(audit.reads[:], r, err), briefly)
 				slices.Sort(tells)
 				slices.Sort(audit.tells)
@@ -110,7 +110,7 @@ func TestChangesTellTheWorst(t *testing.T) {
 		{[]detect.Finding{hint}, "finding hint hidden-source rule"},
 	} {
 		var r Result
-		r.add(test.found, test.found, nil)
+		r.add(test.found, test.found)
 		must.Equal(t, n+1, test.tells, strings.Join(each.Of(c.Take(reads, r, nil), briefly), ", "))
 	}
 }
@@ -123,7 +123,7 @@ func TestChangesLeaveOpenWhatIsLost(t *testing.T) {
 	for open, first := range map[bool]snapshot.Snapshot{true: cluster(false), false: lost} {
 		var c Changes
 		for _, s := range []snapshot.Snapshot{first, lost} {
-			r, err := Judge([]snapshot.Snapshot{s, s}, nil)
+			r, err := Judge([]snapshot.Snapshot{s, s})
 			c.Take([]snapshot.Snapshot{s, s}, r, err)
 		}
 		must.Equal(t, "open", open, must.Get(c.State())(t).Open())

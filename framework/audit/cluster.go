@@ -72,14 +72,14 @@ type Client struct {
 	Version string
 	// Rate is the requests per second; 0: RequestsPerSecond.
 	Rate int
-	// Further are paths of single objects that may be read as well.
-	Further []string
+	// Cilium is set if the ConfigMap at ConfigPath may be read as well.
+	Cilium bool
 	// Nodes are the pods that may be asked; nil: none.
 	Nodes *Nodes
 }
 
-// Config is the configuration of a client that can only read what Role permits, Further and the pods of
-// Nodes. It also returns the name of the context.
+// Config is the configuration of a client that can only read what Role permits, that ConfigMap and the pods of Nodes. It
+// also returns the name of the context.
 func (c Client) Config() (config *rest.Config, name string, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.Kubeconfig
@@ -103,7 +103,7 @@ func (c Client) Config() (config *rest.Config, name string, err error) {
 		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	config.Wrap(func(to http.RoundTripper) http.RoundTripper {
-		return readOnly{to, strings.TrimSuffix(base.Path, "/"), c.Further, c.Nodes}
+		return readOnly{to, strings.TrimSuffix(base.Path, "/"), c.Cilium, c.Nodes}
 	})
 	return config, name, nil
 }
@@ -114,18 +114,18 @@ type readOnly struct {
 	to http.RoundTripper
 	// base is the path of a server that is below one of a proxy, such as /k8s/clusters/c-1.
 	base string
-	// further are paths of single objects.
-	further []string
+	// cilium permits the ConfigMap at ConfigPath.
+	cilium bool
 	// nodes are the pods that read nodes; nil: none may be asked.
 	nodes *Nodes
 }
 
 func (t readOnly) RoundTrip(r *http.Request) (*http.Response, error) {
-	listed := slices.ContainsFunc(resources, func(is schema.GroupVersionResource) bool { return r.URL.Path == t.base+bundle.Path(is) }) ||
-		slices.ContainsFunc(t.further, func(is string) bool { return r.URL.Path == t.base+is })
-	listed = listed && !r.URL.Query().Has("watch")
 	below, of := strings.CutPrefix(r.URL.Path, t.base)
-	if r.Method != http.MethodGet || !listed && !(of && t.nodes.permits(below, r.URL.RawQuery)) {
+	listed := t.cilium && below == ConfigPath ||
+		slices.ContainsFunc(resources, func(is schema.GroupVersionResource) bool { return below == bundle.Path(is) })
+	listed = listed && !r.URL.Query().Has("watch") || t.nodes.permits(below, r.URL.RawQuery)
+	if r.Method != http.MethodGet || !of || !listed {
 		if r.Body != nil {
 			r.Body.Close()
 		}

@@ -21,18 +21,20 @@ type Command struct {
 	Run string `json:"run"`
 }
 
-// Reached is how a cluster and its routers are reached by hand.
+// Reached is how a cluster and its routers are reached by hand, and what is known of findings.
 type Reached struct {
 	// Kubectl are the flags of kubectl that name the cluster.
 	Kubectl []string
 	// Routers are declared in the file of routers. What is run on others is told with their names.
 	Routers []bgprouter.Declared
+	// Incidents are those that a finding belongs to; it may be nil.
+	Incidents func(detect.Finding) []Incident
 }
 
 const mostLayers = 30
 
-// Detail adds to each finding what each layer says of its object, and the commands that show it
-// again. Both are of the last read.
+// Detail adds to each finding its incidents, and, of the last read, what each layer says of its object, and the commands
+// that show it again.
 func (r *Result) Detail(last snapshot.Snapshot, by Reached) {
 	var findings []*Finding
 	for _, all := range [][]Finding{r.Findings, r.Once} {
@@ -45,6 +47,9 @@ func (r *Result) Detail(last snapshot.Snapshot, by Reached) {
 	}
 	statements := about(last, findings).Statements()
 	for _, f := range findings {
+		if by.Incidents != nil {
+			f.Incidents = by.Incidents(f.Finding)
+		}
 		d := detail{f.Finding, last, by}
 		also := d.related()
 		for _, s := range append(statements, d.nothing()...) {

@@ -12,7 +12,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// detailed is the detail of one finding in a read.
 func detailed(f detect.Finding, read snapshot.Snapshot, by Reached) Finding {
 	r := Result{Findings: []Finding{{Finding: f}}}
 	r.Detail(read, by)
@@ -123,7 +122,6 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// Each detector that runs has commands for its findings.
 func TestEveryDetectorIsShownAgain(t *testing.T) {
 	for _, d := range detectors {
 		must.Equal(t, d.Name(), true, shows[d.Name()] != nil)

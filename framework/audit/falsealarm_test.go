@@ -286,10 +286,9 @@ func judgedFolder(t *testing.T, folder string, ahead time.Duration, edits []edit
 		}
 		reads = append(reads, read)
 	}
-	return must.Get(Judge(reads, nil))(t)
+	return must.Get(Judge(reads))(t)
 }
 
-// configOf reaches an API server that has some objects: a real one, where there is one.
 func configOf(t *testing.T, objects string, ahead time.Duration) *rest.Config {
 	t.Helper()
 	s := newServer(t)

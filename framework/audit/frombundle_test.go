@@ -230,14 +230,14 @@ data: {tunnel: vxlan}
 		must.Equal(t, "a year old", true, time.Since(s.Time) > 300*24*time.Hour)
 		must.Equal(t, "Pods read", !part, s.Pods.Read)
 		must.Equal(t, "CiliumNodes read: "+s.CiliumNodes.Error, !part, s.CiliumNodes.Read)
-		r := must.Get(Judge([]snapshot.Snapshot{s}, nil))(t)
+		r := must.Get(Judge([]snapshot.Snapshot{s}))(t)
 		changed := map[string]int{}
 		for _, e := range s.EndpointSlices.Items {
 			changed[min(s.Time.Sub(e.Changed), 2*time.Hour).Round(time.Minute).String()]++
 		}
 		must.Equal(t, "EndpointSlices by when they have changed", map[string]int{"0s": 1, "1h0m0s": 1, "2h0m0s": 2}, changed)
 		must.Equal(t, "other ConfigMaps", 0, len(b.Where("ConfigMap", "shop", "other")))
-		must.NoError(t, r.Upgrade([]snapshot.Snapshot{s}, must.Get(ParseUpgrade("cilium=1.11.6..1.12.0"))(t), nil))
+		must.NoError(t, r.Upgrade([]snapshot.Snapshot{s}, must.Get(ParseUpgrade("cilium=1.11.6..1.12.0"))(t)))
 		must.Equal(t, "judges the upgrade", true, slices.Contains(r.Ran, configdrift.Detector{}.Name()))
 		lasts := func(kind string) Finding {
 			return Finding{Finding: detect.Finding{Kind: kind, State: detect.Active, Owner: "worker"}}

@@ -19,7 +19,6 @@ import (
 // copy of: they are replaced, and not changed.
 type sown struct{ *snapshot.Snapshot }
 
-// itemOf is the first item that is one.
 func itemOf[T any](all []T, is func(T) bool) *T { return &all[slices.IndexFunc(all, is)] }
 
 func (s sown) node(n int) *snapshot.Node {

@@ -44,7 +44,6 @@ var takenAt = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 var created = takenAt.Add(-time.Hour)
 
-// nth is the address that is n after another.
 func nth(base netip.Addr, n int) netip.Addr {
 	b := base.As4()
 	v := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
@@ -213,12 +212,10 @@ func (size shape) services(s *snapshot.Snapshot, endpoints [][]endpoint) {
 	inOrder(s.EndpointSlices.Items, func(e snapshot.EndpointSlice) []string { return []string{e.Namespace, e.Service} })
 }
 
-// inOrder sorts objects as the API server lists them.
 func inOrder[T any](all []T, by func(T) []string) {
 	slices.SortStableFunc(all, func(a, b T) int { return slices.Compare(by(a), by(b)) })
 }
 
-// routers makes two routers, whose neighbours are all nodes and two spines.
 func (size shape) routers(s *snapshot.Snapshot, endpoints [][]endpoint) {
 	var paths []snapshot.Path
 	learn := func(p netip.Prefix, from ...int) {

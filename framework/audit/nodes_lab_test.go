@@ -133,7 +133,7 @@ find /proc/sys/net -type f ! -name nf_conntrack_count ! -path '*/veth*' | sort |
 				must.Contain(t, fmt.Sprint(n.Rules.Items), "192.0.2.0/24")
 			}
 		}
-		return must.Get(audit.Judge(reads, nil))(t)
+		return must.Get(audit.Judge(reads))(t)
 	}
 	var unread []snapshot.Missing
 	if guest {

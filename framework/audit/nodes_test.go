@@ -49,12 +49,11 @@ func installed(t *testing.T) *Nodes {
 	return must.Get(ParseNodes("nodes.yaml", []byte(must.Get(nodesManifest(NodeImage, false, "secret", time.Now()))(t))))(t)
 }
 
-// auditedWith reads a cluster twice, with its nodes, and judges it.
 func auditedWith(t *testing.T, s *server) ([]snapshot.Snapshot, Result) {
 	t.Helper()
 	by := installed(t)
 	reads := must.Get(Read(t.Context(), Access{Config: s.configOf(t, by), ByNode: by}, time.Millisecond, func(string) {}))(t)
-	return reads, must.Get(Judge(reads, nil))(t)
+	return reads, must.Get(Judge(reads))(t)
 }
 
 // many is a server with some nodes, each with a pod that answers for it. What asked returns is called after the answer.
@@ -80,7 +79,6 @@ func (s *server) podOn(node, status string) {
 
 const ready = `{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}`
 
-// podsNode is the node of a pod.
 var podsNode = regexp.MustCompile(`master\d`)
 
 // A node is read whole by one request, or is unread by name.
@@ -199,7 +197,7 @@ func TestNodesReadCiliumsConfig(t *testing.T) {
 					s.CiliumNodes.Items = nil
 				}
 			})
-			r := must.Get(Judge([]snapshot.Snapshot{s, s}, nil))(t)
+			r := must.Get(Judge([]snapshot.Snapshot{s, s}))(t)
 			must.Equal(t, r.Unread, test.cilium && !test.config, len(r.Unread) > 0)
 			ran := slices.Contains(r.Ran, "snat")
 			for _, n := range r.NotRun {
@@ -223,7 +221,7 @@ func TestNodesWithoutFIB(t *testing.T) {
 				tor.Role, tor.RIBOnly, tor.Routes = snapshot.RoleRouteServer, true, snapshot.List[snapshot.Route]{}
 			}
 		})
-		r := must.Get(Judge([]snapshot.Snapshot{s, s}, nil))(t)
+		r := must.Get(Judge([]snapshot.Snapshot{s, s}))(t)
 		open := slices.ContainsFunc(r.NotJudged, func(g detect.Gap) bool { return g.Open && strings.Contains(g.Says, "the FIB of no router was read") })
 		must.Equal(t, r.NotJudged, [...]bool{fib, !fib}, [...]bool{slices.Contains(r.Ran, "snat"), open})
 	}
@@ -401,7 +399,7 @@ func TestOverTime(t *testing.T) {
 		{"the mesh is up", []snapshot.Snapshot{withNodes(0, mesh(snapshot.Established)), withNodes(10, mesh(snapshot.Established))}, []string{}, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := must.Get(Judge(test.reads, nil))(t)
+			r := must.Get(Judge(test.reads))(t)
 			must.Equal(t, found(r.Once), test.want, found(r.Findings))
 			must.Equal(t, "seen once, and unread", [...]int{test.once, 0}, [...]int{len(r.Once), len(r.Unread)})
 		})
@@ -429,7 +427,7 @@ func TestNodesLacking(t *testing.T) {
 		"a kube-proxy without metrics": {func(s *snapshot.Snapshot) { s.Proxies[0].Mode, s.Proxies[0].Health.Status = snapshot.NFTables, 200 },
 			[]string{"syncs of kube-proxy on master1: it does not report its metrics on port 10249 of 127.0.0.1"}},
 	} {
-		r := must.Get(Judge([]snapshot.Snapshot{withNodes(0, test.change), withNodes(10, test.change)}, nil))(t)
+		r := must.Get(Judge([]snapshot.Snapshot{withNodes(0, test.change), withNodes(10, test.change)}))(t)
 		must.Equal(t, name, strings.Join(test.want, "; "), snapshot.Sentences(r.Unread))
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/framework/report/archive"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Redaction replaces the names and addresses of a cluster and its routers, as relapse archive --redact does.
@@ -122,12 +123,10 @@ func (x Redaction) Text(text string) string { return x.by.Text(text) }
 
 // Anonymous are suppressions without what people have written in them.
 func Anonymous(all []Suppression) []Suppression {
-	var to []Suppression
-	for _, s := range all {
+	return each.Of(all, func(s Suppression) Suppression {
 		if s.Reason = "redacted"; s.Owner != "" {
 			s.Owner = "redacted"
 		}
-		to = append(to, s)
-	}
-	return to
+		return s
+	})
 }

@@ -120,7 +120,7 @@ func TestRedactTexts(t *testing.T) {
 // No ID of the cluster is in what is redacted: names could be guessed by it.
 func TestRedactIDs(t *testing.T) {
 	f := detect.Finding{Detector: "image-pin", Kind: "latest-tag", State: detect.Latent, Object: detect.Named("DaemonSet shop/a, container a")}
-	r := Result{Findings: []Finding{identified(f, nil)}}
+	r := Result{Findings: []Finding{identified(f)}}
 	at := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
 	r.Suppress([]Suppression{
 		{ID: r.Findings[0].ID, Reason: "r", Expires: "2025-01-01"}, {ID: "2edadcd36f84", Reason: "r", Expires: "2025-01-01", Routers: []string{"tor1"}}, {ID: "3edadcd36f84", Reason: "r", Expires: "2027-01-01", Routers: []string{"tor7"}},

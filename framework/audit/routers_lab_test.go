@@ -82,7 +82,6 @@ type routerFault struct {
 
 type onMachine struct{ machine, command string }
 
-// routerFaults are by kind of router.
 func routerFaults(kind string) []routerFault {
 	static := func(name, protocol, route string, findings ...string) routerFault {
 		on, off := "birdc enable "+protocol, "birdc disable "+protocol
@@ -139,7 +138,7 @@ func TestRouterFaults(t *testing.T) {
 			what := fmt.Sprintf("%s to have the findings %q", kind, want)
 			must.NoError(t, await.Until(ctx, what, 100*time.Millisecond, time.Minute, func(ctx context.Context) (bool, string, error) {
 				inMachine(t, kind, "for a in 11 12 128 200 "+machines[other]+"; do ip neigh flush to "+faultsSubnet+"$a; echo >/dev/udp/"+faultsSubnet+"$a/9; done")
-				r, err := Judge([]snapshot.Snapshot{collector.Collect(ctx), collector.Collect(ctx)}, nil)
+				r, err := Judge([]snapshot.Snapshot{collector.Collect(ctx), collector.Collect(ctx)})
 				if err != nil {
 					return false, "", err
 				}

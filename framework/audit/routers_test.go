@@ -69,7 +69,7 @@ func TestRoutersAnswers(t *testing.T) {
 			s.object(t, node("node1", "198.51.100.11", "True", "", "podCIDR: 10.100.1.0/24, podCIDRs: ["+ranges+"]"))
 			s.object(t, pod("web-1", "node1", "10.100.1.7"))
 			reads := must.Get(Read(t.Context(), Access{Config: s.config(t), Routing: readers}, time.Millisecond, func(string) {}))(t)
-			r := must.Get(Judge(reads, nil))(t)
+			r := must.Get(Judge(reads))(t)
 			must.Equal(t, "findings", test.findings, found(r.Findings), cmpopts.EquateEmpty())
 			must.Contain(t, fmt.Sprint(r.NotJudged), test.notJudged)
 			must.Equal(t, "unread, and open", [...]any{0, test.notJudged != ""}, [...]any{len(r.Unread), r.Open()})

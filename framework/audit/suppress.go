@@ -143,7 +143,7 @@ func (r *Result) Suppress(all []Suppression, at time.Time) {
 			f.Says = fmt.Sprintf("The suppression of %s on line %d expired after %s: it suppresses nothing any more. Its reason was: %s.",
 				s.Of(), s.Line, s.Expires, strings.TrimSuffix(s.Reason, "."))
 			f.Owner = s.Owner
-			r.Findings = append(r.Findings, Finding{ID: id(f), Finding: f})
+			r.Findings = append(r.Findings, identified(f))
 		case !used[i]:
 			r.Unused = append(r.Unused, s)
 		}
@@ -215,9 +215,6 @@ func (s Suppression) wrong() string {
 }
 
 func detectorNames() []string {
-	names := each.Of(detectors, detect.Detector.Name)
-	for _, n := range notRun(scope{}) {
-		names = append(names, n.Detector)
-	}
-	return each.Once(names)
+	others := each.Of(notRun(scope{}), func(n NotRun) string { return n.Detector })
+	return each.Once(append(others, each.Of(detectors, detect.Detector.Name)...))
 }

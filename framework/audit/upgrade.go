@@ -15,6 +15,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // The ConfigMap that Cilium's agents read, under the name that the vendor's chart gives it.
@@ -79,7 +80,7 @@ func known(version, want string) error {
 
 // Upgrade adds what an upgrade changes in the effect of the cluster's configuration. The error is about the version
 // that runs: it cannot be found, or there is no table of its keys. A ConfigMap that was not read is unread.
-func (r *Result) Upgrade(reads []snapshot.Snapshot, u Upgrade, incidents func(detect.Finding) []Incident) error {
+func (r *Result) Upgrade(reads []snapshot.Snapshot, u Upgrade) error {
 	last := reads[len(reads)-1]
 	if u.From == "" {
 		var err error
@@ -92,11 +93,13 @@ func (r *Result) Upgrade(reads []snapshot.Snapshot, u Upgrade, incidents func(de
 	}
 	r.Planned = &u
 	detector := configdrift.Detector{}
-	lacks := func(s snapshot.Snapshot) bool {
-		return !slices.ContainsFunc(s.ConfigMaps.Items, func(m snapshot.ConfigMap) bool { return m.String() == ciliumConfig })
+	config := func(s snapshot.Snapshot) (snapshot.ConfigMap, bool) {
+		return each.First(s.ConfigMaps.Items, func(m snapshot.ConfigMap) bool { return m.String() == ciliumConfig })
 	}
 	before := reads[max(0, len(reads)-2)]
-	if lacks(last) || lacks(before) {
+	now, is := config(last)
+	earlier, was := config(before)
+	if !is || !was {
 		missing := snapshot.Missing{Source: "ConfigMap " + ciliumConfig, Reason: "not asked for"}
 		if failed := cmp.Or(last.ConfigMaps.Error, before.ConfigMaps.Error); failed != "" {
 			missing = snapshot.Missing{Source: "ConfigMaps", Reason: failed}
@@ -111,16 +114,12 @@ func (r *Result) Upgrade(reads []snapshot.Snapshot, u Upgrade, incidents func(de
 	}
 	r.NotRun = slices.DeleteFunc(r.NotRun, func(n NotRun) bool { return n.Detector == detector.Name() })
 	r.Ran = append(r.Ran, detector.Name())
-	config := func(s snapshot.Snapshot) map[string]string {
-		i := slices.IndexFunc(s.ConfigMaps.Items, func(m snapshot.ConfigMap) bool { return m.String() == ciliumConfig })
-		return s.ConfigMaps.Items[i].Data
-	}
 	r.NotRun = append(r.NotRun, NotRun{detector.Name(), configdrift.Unjudged(), fmt.Sprintf("the agents of %s and %s", u.From, u.To)})
-	find := func(s snapshot.Snapshot) []detect.Finding {
-		d := configdrift.Detector{Before: configdrift.Setup{Version: u.From, Config: config(s)}, Version: u.To, ConfigMap: ciliumConfig}
+	find := func(s snapshot.Snapshot, of snapshot.ConfigMap) []detect.Finding {
+		d := configdrift.Detector{Before: configdrift.Setup{Version: u.From, Config: of.Data}, Version: u.To, ConfigMap: ciliumConfig}
 		return detect.Run([]detect.Detector{d}, []snapshot.Snapshot{s})
 	}
-	r.add(find(last), find(before), incidents)
+	r.add(find(last, now), find(before, earlier))
 	return nil
 }
 

@@ -23,19 +23,18 @@ func TestUpgradeReadsOneConfigMap(t *testing.T) {
 	must.Equal(t, "the Role permits", "[{[] [configmaps] [cilium-config] [get]}]", fmt.Sprint(role.Rules))
 	s := newServer(t)
 	for _, test := range []struct {
-		further []string
-		path    string
-		sent    bool
+		cilium bool
+		path   string
+		sent   bool
 	}{
-		{nil, ConfigPath, false}, {[]string{ConfigPath}, ConfigPath, true},
-		{[]string{ConfigPath}, "/api/v1/namespaces/kube-system/configmaps", false}, {[]string{ConfigPath}, "/api/v1/namespaces/kube-system/configmaps/other", false},
+		{false, ConfigPath, false}, {true, ConfigPath, true},
+		{true, "/api/v1/namespaces/kube-system/configmaps", false}, {true, "/api/v1/namespaces/kube-system/configmaps/other", false},
 	} {
-		err := s.send(t, &http.Client{Transport: readOnly{to: http.DefaultTransport, further: test.further}}, http.MethodGet, test.path)
+		err := s.send(t, &http.Client{Transport: readOnly{to: http.DefaultTransport, cilium: test.cilium}}, http.MethodGet, test.path)
 		must.Equal(t, err, test.sent, err == nil)
 	}
 }
 
-// A read for an upgrade asks for the ConfigMap.
 func TestReadForUpgrade(t *testing.T) {
 	s := incident(t, "10.5.112.0/24", "10.5.114.0/24")
 	config := rest.CopyConfig(s.config(t))

@@ -63,7 +63,6 @@ func play(p engine.Progress) {
 	}
 }
 
-// displayed is what a display prints of a run.
 func displayed(l Look, run func(*Display)) string {
 	var out bytes.Buffer
 	d := New(&out, l)

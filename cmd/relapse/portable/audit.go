@@ -139,7 +139,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	if err != nil {
 		return err
 	}
-	result, unreadable := audit.Judge(reads, incidentsOf)
+	result, unreadable := audit.Judge(reads)
 	if unreadable != nil && f.bundle != nil && !f.redact { // what is missing has names
 		for _, part := range f.bundle.Parts() {
 			tell(part)
@@ -149,7 +149,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	result.Cost = cost
 	if unreadable == nil && f.upgrade != "" {
 		// The reads are kept first: the other version can be given with --from.
-		if err := result.Upgrade(reads, upgrade, incidentsOf); err != nil {
+		if err := result.Upgrade(reads, upgrade); err != nil {
 			if f.save != "" && !f.redact {
 				err = errors.Join(err, audit.Save(f.save, reads))
 			}
@@ -307,9 +307,9 @@ func parsed[T any](flag, file string, parse func(name string, text []byte) (T, e
 
 func (f auditFlags) reached(routing []bgprouter.Declared) audit.Reached {
 	if f.redact { // paths, hosts and users are not found by their form
-		return audit.Reached{}
+		return audit.Reached{Incidents: incidentsOf}
 	}
-	by := audit.Reached{Routers: routing}
+	by := audit.Reached{Routers: routing, Incidents: incidentsOf}
 	o := f.overrides
 	for _, flag := range []struct{ name, value string }{
 		{"--kubeconfig=", f.kubeconfig}, {"--context=", o.CurrentContext}, {"--cluster=", o.Context.Cluster}, {"--user=", o.Context.AuthInfo},
@@ -453,11 +453,9 @@ func (f auditFlags) connect(ctx context.Context, routing []bgprouter.Declared, t
 }
 
 func (f auditFlags) client() audit.Client {
-	c := audit.Client{Kubeconfig: f.kubeconfig, Overrides: f.overrides, Version: ThisVersion(), Rate: f.rate}
-	if f.upgrade != "" || f.nodes != "" {
-		c.Further = []string{audit.ConfigPath} // besides what Role permits
+	return audit.Client{
+		Kubeconfig: f.kubeconfig, Overrides: f.overrides, Version: ThisVersion(), Rate: f.rate, Cilium: f.upgrade != "" || f.nodes != "",
 	}
-	return c
 }
 
 func auditStatus(r audit.Result) int {

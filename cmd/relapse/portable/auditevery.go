@@ -52,7 +52,7 @@ func (f auditFlags) repeat(cmd *cobra.Command, routing []bgprouter.Declared, sup
 			return err
 		}
 		tell = func(string) {} // of the first audit alone
-		result, unreadable := audit.Judge(reads, incidentsOf)
+		result, unreadable := audit.Judge(reads)
 		result.Relapse = ThisVersion()
 		if unreadable == nil {
 			f.finish(&result, reads, suppressions, routing)

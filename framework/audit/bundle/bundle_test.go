@@ -58,7 +58,6 @@ func listed(version, kind string, revision int, names ...string) string {
 	return fmt.Sprintf(`{"apiVersion":%q,"kind":"%sList","metadata":{"resourceVersion":"%d"},"items":[%s]}`, version, kind, revision, strings.Join(items, ","))
 }
 
-// cluster are lists of all of it.
 var cluster = map[string]string{
 	"namespaces.json": listed("v1", "Namespace", 9, "kube-system", "default", "shop"), "nodes.json": listed("v1", "Node", 9, "n1"),
 	"pods.json": listed("v1", "Pod", 9, "kube-system/dns", "shop/web"), "services.json": listed("v1", "Service", 9, "default/kubernetes", "shop/web"),
