@@ -36,10 +36,8 @@ import (
 )
 
 type runOptions struct {
-	all      bool              // scenarios of the catalogue
-	label    string            // a label expression
+	selection
 	set      map[string]string // parameters of scenarios
-	with     map[string]string // versions that no variant has
 	expect   string            // the verdict that they must get
 	subnets  subnets
 	family   family
@@ -74,8 +72,8 @@ scenario are removed when there are more than --keep-runs, or when they take mor
 			if options.Upstreams, err = from.upstreams(); err != nil {
 				return err
 			}
-			how.flags = cmd.Flags()
-			return runScenarios(cmd.Context(), s, args, how, options)
+			how.names, how.flags = args, cmd.Flags()
+			return runScenarios(cmd.Context(), s, how, options)
 		},
 	}
 	flags := cmd.Flags()
@@ -125,11 +123,11 @@ type prepared struct {
 	suite  suite.Options
 }
 
-func runScenarios(ctx context.Context, s *settings, names []string, how runOptions, o suite.Options) error {
+func runScenarios(ctx context.Context, s *settings, how runOptions, o suite.Options) error {
 	if how.label != "" && len(o.Variants) > 0 {
 		return usagef("--label and --variant exclude each other")
 	}
-	chosen, labelled, err := selection{names, how.all, how.label, how.with}.scenarios()
+	chosen, labelled, err := how.scenarios()
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/relapse-dev/relapse/cmd/relapse/display"
+	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/topology/each"
@@ -136,4 +140,18 @@ func TestPlan(t *testing.T) {
 	got.prints(t, exitExpected, `{"shard":2,`, `"with":"cilium=1.12.1"`)
 	got.complains(t, exitExpected, "3 shards are enough for 3 scenarios: a scenario is not split")
 	relapse(t, "plan", "--with", "cilium=9.9.9").complains(t, exitUsage, "no recipe builds")
+}
+
+func TestQuiet(t *testing.T) {
+	out, stdout := must.Get(os.Create(filepath.Join(t.TempDir(), "out")))(t), os.Stdout
+	defer func() { os.Stdout = stdout }()
+	os.Stdout = out
+	for quiet, shows := range map[bool]bool{true: false, false: true} {
+		s := settings{Settings: portable.Settings{Quiet: quiet}}
+		must.NoError(t, out.Truncate(0))
+		d := s.display(display.Look{})
+		d.Note("lab", "it is up")
+		d.Close()
+		must.Equal(t, quiet, shows, strings.Contains(read(t, out.Name()), "it is up"))
+	}
 }

@@ -20,8 +20,8 @@ import (
 type selection struct {
 	names []string
 	all   bool
-	label string // an expression; empty: any labels
-	with  map[string]string
+	label string            // an expression; empty: any labels
+	with  map[string]string // versions that no variant has
 }
 
 // scenarios are the wanted ones, in the order of their names as given, or of the catalogue. Variants are the names of

@@ -12,24 +12,24 @@ import (
 
 // shape is the size of a cluster and what it consists of. One shape makes one snapshot, always the same.
 type shape struct {
-	Seed     uint64
 	Nodes    int
-	Pods     int // of each node, one of them in the host's network
 	Services int // with two EndpointSlices each; half of them have an address of a load balancer
-	// LocalEvery is how many Services there are for one with the policy Local. Nodes with an
-	// endpoint of such a Service announce it.
-	LocalEvery int
-	Routes     int // of each of the two routers, in its RIB and in its FIB
+	Routes   int // of each of the two routers, in its RIB and in its FIB
 }
 
 // fullSize is a cluster of 5,000 nodes, 150,000 pods, 10,000 Services and 20,000 EndpointSlices, with
 // two routers of 1,000,000 routes each; or a part of it.
 func fullSize(part float64) shape {
 	of := func(n int) int { return int(part * float64(n)) }
-	return shape{Seed: 1, Nodes: of(5000), Pods: 30, Services: of(10_000), LocalEvery: 100, Routes: of(1_000_000)}
+	return shape{Nodes: of(5000), Services: of(10_000), Routes: of(1_000_000)}
 }
 
 const (
+	seed = 1
+	// podsOfNode are those of each node, one of them in the host's network.
+	podsOfNode = 30
+	// localEvery is how many Services there are for one with the policy Local. Nodes with an endpoint of it announce it.
+	localEvery = 100
 	// nodeAS is that of the nodes, and spineAS that of the routers' neighbours beyond.
 	nodeAS  = 64513
 	spineAS = 64600
@@ -69,9 +69,7 @@ func appNamespace(n int) string   { return fmt.Sprintf("team-%03d", n%200) }
 func balancerIP(n int) netip.Addr { return nth(balancerNet, n) }
 func imageDigest(n int) string    { return fmt.Sprintf("sha256:%064x", n) }
 
-func (size shape) local(n int) bool {
-	return n >= ownAdvertisements && n%size.LocalEvery == size.LocalEvery-1
-}
+func local(n int) bool { return n >= ownAdvertisements && n%localEvery == localEvery-1 }
 
 func balanced(n int) bool { return n < ownAdvertisements || n%2 == 1 }
 
@@ -117,7 +115,7 @@ type endpoint struct {
 // pods makes one agent for each node, and the pods of Deployments, of which there are as many as
 // Services: number n of each node is of the same Deployment as its neighbours'.
 func (size shape) pods(s *snapshot.Snapshot) (endpoints [][]endpoint) {
-	random := rand.New(rand.NewPCG(size.Seed, 1))
+	random := rand.New(rand.NewPCG(seed, 1))
 	container := func(name, image, tag string, digest int) snapshot.RunningContainer {
 		return snapshot.RunningContainer{
 			Container: snapshot.Container{Name: name, Image: image + ":" + tag, PullPolicy: "IfNotPresent"},
@@ -142,8 +140,8 @@ func (size shape) pods(s *snapshot.Snapshot) (endpoints [][]endpoint) {
 			Namespace: "kube-system", Name: "cilium-" + nodeName(node), UID: "agent-" + nodeName(node), Node: nodeName(node), Created: created,
 			OwnerKind: "DaemonSet", OwnerName: "cilium", ServiceAccount: "cilium", Template: "abcde", Containers: []snapshot.RunningContainer{agent},
 		})
-		for i := range size.Pods - 1 {
-			n := (node*(size.Pods-1) + i) % size.Services
+		for i := range podsOfNode - 1 {
+			n := (node*(podsOfNode-1) + i) % size.Services
 			p := snapshot.Pod{Namespace: appNamespace(n), Name: fmt.Sprintf("%s-7d9f-%05x%04d", appName(n), random.Uint32N(1<<20), node), Node: nodeName(node), IP: nth(podRange(node).Addr(), i+2)}
 			s.Pods.Items = append(s.Pods.Items, p)
 			s.PodImages.Items = append(s.PodImages.Items, snapshot.PodImages{
@@ -178,7 +176,7 @@ func (size shape) services(s *snapshot.Snapshot, endpoints [][]endpoint) {
 	for n, of := range endpoints {
 		service := snapshot.Service{
 			Namespace: appNamespace(n), Name: appName(n), ClusterIPs: []netip.Addr{nth(clusterNet, n)}, Ports: []snapshot.ServicePort{port},
-			Local: size.local(n), Created: created,
+			Local: local(n), Created: created,
 		}
 		if balanced(n) {
 			address := balancerIP(n)
@@ -189,7 +187,7 @@ func (size shape) services(s *snapshot.Snapshot, endpoints [][]endpoint) {
 				s.BGPAdvertisements.Items = append(s.BGPAdvertisements.Items, snapshot.BGPAdvertisement{
 					Namespace: "metallb-system", Name: appName(n), Nodes: []string{nodeName(n)}, Ranges: []snapshot.AddressRange{only},
 				})
-			case size.local(n):
+			case local(n):
 				ofLocal.Ranges = append(ofLocal.Ranges, only)
 			default:
 				ofRest.Ranges = append(ofRest.Ranges, only)
@@ -234,7 +232,7 @@ func (size shape) routers(s *snapshot.Snapshot, endpoints [][]endpoint) {
 		case !balanced(n):
 		case n < ownAdvertisements:
 			learn(p, n%size.Nodes)
-		case size.local(n):
+		case local(n):
 			var on []int
 			for _, e := range of {
 				var number int
@@ -294,7 +292,7 @@ var nodePath, spinePath = []uint32{nodeAS}, []uint32{spineAS, 64700, 64800}
 
 // internet makes prefixes of public addresses, in order: six in ten are a /24, as in the table of the internet.
 func (size shape) internet(count int) []netip.Prefix {
-	random := rand.New(rand.NewPCG(size.Seed, 2))
+	random := rand.New(rand.NewPCG(seed, 2))
 	made := make(map[netip.Prefix]bool, max(count, 0))
 	var all []netip.Prefix
 	for len(all) < count {
