@@ -1,13 +1,16 @@
 package qualify
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/onsi/ginkgo/v2/reporters"
 
 	"github.com/relapse-dev/relapse/framework/report/junit"
+	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/report/stored"
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/topology/each"
@@ -88,4 +91,115 @@ func (q Qualification) junit() reporters.JUnitTestSuite {
 		suite.TestCases[len(suite.TestCases)-1].SystemOut = r.Says
 	}
 	return suite
+}
+
+// marks are the words for states, in the order of the details.
+var marks = []struct {
+	state State
+	word  string
+}{
+	{Fails, "NO-GO"}, {NotJudged, "UNKNOWN"}, {Warning, "warning"}, {Fine, "ok"}, {NotLookedAt, "not checked"},
+}
+
+func (s State) String() string {
+	for _, m := range marks {
+		if m.state == s {
+			return m.word
+		}
+	}
+	return string(s)
+}
+
+// Heading is the first line: the verdict, the settings under which it holds, and the reason.
+func (q Qualification) Heading() string {
+	var under []string
+	if q.Inputs.Family != "" {
+		under = append(under, withBoth)
+	}
+	if q.Inputs.Under != "" && q.Inputs.Otherwise == nil { // or the reason names both settings
+		under = append(under, q.Inputs.Under)
+	}
+	if v := q.Inputs.Values; v != nil {
+		for _, feature := range v.Without {
+			under = append(under, "without "+feature)
+		}
+	}
+	return strings.TrimSpace(string(q.Verdict)+" "+strings.Join(under, ", ")) + ": " + q.Why
+}
+
+// withBoth is the setting of a lab of two families.
+const withBoth = "with IPv4 and IPv6"
+
+// Title says what was judged, and with which thresholds.
+func (q Qualification) Title() string {
+	return fmt.Sprintf("%s %s to %s; during the rollout a path may go unanswered for %s and lose %s of its packets, and none after it",
+		q.Inputs.Component, q.Inputs.From, q.Inputs.To, duration(q.Thresholds.MaxGapMS), percent(q.Thresholds.MaxLost))
+}
+
+func (r Row) cells() []string {
+	cells := []string{r.Title(), r.From, r.During, r.To, r.Back, r.State.String()}
+	for i := range cells {
+		cells[i] = cmp.Or(cells[i], "-")
+	}
+	return cells
+}
+
+// Text is the qualification for a terminal: the verdict, the table, the reasons for rows
+// that are not fine, and what was not tested.
+func (q Qualification) Text() string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s\n%s\n\n", q.Heading(), q.Title())
+	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	line := func(cells []string) { fmt.Fprintln(table, "  "+strings.Join(cells, "\t")) }
+	line([]string{"", "FROM " + q.Inputs.From, "DURING", "TO " + q.Inputs.To, "ROLLBACK", "RESULT"})
+	for _, r := range q.Rows {
+		line(r.cells())
+	}
+	table.Flush()
+	for _, m := range marks[:3] {
+		for _, r := range q.Rows {
+			if r.State != m.state {
+				continue
+			}
+			fmt.Fprintf(&out, "\n%s  %s: %s\n", m.word, r.Title(), r.Says)
+			for _, d := range r.details() {
+				fmt.Fprintf(&out, "  %-7s %s\n", d[0], d[1])
+			}
+		}
+	}
+	if v := q.Inputs.Values; v != nil {
+		fmt.Fprintf(&out, "\ntested with the values of %s: %s\n", strings.Join(v.Sources, ", "), v.mode())
+	}
+	if m := q.Inputs.Upgrade.Measures; m != nil {
+		fmt.Fprintf(&out, "\nupgraded on: %s\n", m.Topology)
+	}
+	fmt.Fprint(&out, "\nnot tested:\n")
+	for _, says := range q.NotTested {
+		fmt.Fprintf(&out, "  - %s\n", says)
+	}
+	return out.String()
+}
+
+// details are a row's remedy, vendor's issue and command, each with its label. A row that
+// fails the upgrade has all three.
+func (r Row) details() [][2]string {
+	var all [][2]string
+	for _, d := range [][2]string{{"remedy", r.Remedy}, {"vendor", r.Issue}, {"again", r.Command}} {
+		if r.State == Fails {
+			d[1] = cmp.Or(d[1], "none recorded")
+		}
+		if d[1] != "" {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// Markdown is the qualification for a ticket: the text, under its first line.
+func (q Qualification) Markdown() string {
+	text := fmt.Sprintf("%s\n\n%s", plain.Inline(q.Heading()), plain.Fenced(q.Text()))
+	if q.Command != "" {
+		text += "\nMade by " + plain.Code(q.Command) + "\n"
+	}
+	return text
 }

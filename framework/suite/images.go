@@ -2,12 +2,17 @@ package suite
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // ImagesScope is the scope of images in Progress. The build of each is a wait.
@@ -52,4 +57,60 @@ func Build(ctx context.Context, from Images, refs []string, p engine.Progress) (
 	}
 	noteReused(err == nil)
 	return summary, err
+}
+
+// ServedTo are images and those that a lab's registry serves to some variants, each once.
+func ServedTo(variants []framework.Variant, besides ...string) []string {
+	refs := slices.Clone(besides)
+	for _, v := range variants {
+		refs = append(refs, v.Images...)
+	}
+	slices.Sort(refs)
+	return slices.Compact(refs)
+}
+
+// ImagesOf names every image that must be built for some variants of a scenario, each
+// once: the lab's own, and what its registry serves. With the vendors' own images
+// (upstream) only ours are built.
+func ImagesOf(s framework.Scenario, upstream bool, variants ...framework.Variant) []string {
+	refs := ServedTo(variants, kindlab.ImagesOf(s.Topology)...)
+	if upstream {
+		refs = slices.DeleteFunc(refs, func(ref string) bool { return !kindlab.Ours(ref) })
+	}
+	return refs
+}
+
+// FormError says that a component is built in another form than a scenario's script runs.
+type FormError struct {
+	Scenario string
+	*images.FormError
+}
+
+func (e *FormError) Error() string {
+	return fmt.Sprintf("the script of %s runs %s as a %s, and %s is built %s", e.Scenario, e.Want.Component, e.Want.Form, e.Want.Version,
+		e.Built)
+}
+
+// RelapseStatus is 2: bad input.
+func (*FormError) RelapseStatus() int { return 2 }
+
+// Know makes the catalogue describe the images of some variants of a scenario. The error
+// joins an *images.UnknownVersionError for each image that no recipe builds, and a
+// *FormError for each tested component that is built in another form than the variant's.
+func Know(c *images.Catalogue, s framework.Scenario, upstream bool, variants ...framework.Variant) error {
+	errs := []error{c.Know(ImagesOf(s, upstream, variants...)...)}
+	for _, v := range variants {
+		for _, name := range slices.Sorted(maps.Keys(v.Components)) {
+			t, tested := s.Find(name)
+			if !tested || upstream {
+				continue
+			}
+			_, err := c.Find(images.Want{Component: t.Component(), Version: v.Components[name], Form: images.Form(v.Form)})
+			var built *images.FormError
+			if errors.As(err, &built) { // versions that no recipe builds are among the errors of Know
+				errs = append(errs, &FormError{s.Incident.Name, built})
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
