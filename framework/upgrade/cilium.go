@@ -59,7 +59,7 @@ func ciliumUpgrade(from, to string, given Settings) (Upgrade, error) {
 	return u, err
 }
 
-// ciliumUnder is ciliumUpgrade with graceful restart or without, where no manifests say.
+// ciliumUnder has graceful restart or not, where no manifests say.
 func ciliumUnder(from, to string, given Settings, graceful bool) (Upgrade, error) {
 	values := release.Values(given.Values)
 	switch given.Family {
@@ -141,7 +141,6 @@ func ciliumUnder(from, to string, given Settings, graceful bool) (Upgrade, error
 	}.withAgents(release.Pods[0], cilium.Agent, w.works), nil
 }
 
-// wholeCilium is Cilium by the vendor's chart with some values, on the small lab.
 type wholeCilium struct {
 	small
 	values release.Values
@@ -151,10 +150,10 @@ type wholeCilium struct {
 	// graceful restart is in the lab's own.
 	graceful bool
 	dns      kubeadm.DNS
-	// layer2 are the Services whose addresses are answered for by ARP; none without the values for it.
+	// layer2 are the Services that are answered for by ARP; none without the values for it.
 	layer2    layer2
 	answering release.Layer2
-	// balancer are the addresses of the Service: those that Cilium has chosen from the pool.
+	// balancer are the addresses that Cilium has chosen for the Service.
 	balancer *[]netip.Addr
 }
 
@@ -210,7 +209,7 @@ func (w *wholeCilium) answer(given Settings) (err error) {
 	return nil
 }
 
-// configure is the action that creates the objects of BGP, or those of other types in their place.
+// configure creates the objects of BGP, or those of other types in their place.
 func (w wholeCilium) configure(types release.Types) framework.Action {
 	if len(w.bgp.Objects) > 0 {
 		return w.bgp.Apply(types)
@@ -222,7 +221,6 @@ func (w wholeCilium) at(version string) release.Release {
 	return release.Release{Version: version, Values: w.values}
 }
 
-// settings are the values that the lab sets, and what they replace of the user's.
 func (w wholeCilium) settings() (set, replaced []string) {
 	if _, there := chart.Get(w.values, "securityContext.capabilities"); there {
 		replaced = append(replaced, "securityContext.capabilities has no effect: the lab's agents are privileged")
@@ -246,8 +244,11 @@ func (w wholeCilium) images(version string) []string {
 }
 
 func (w wholeCilium) install(version string) framework.Action {
-	values := w.values
-	steps := []framework.Action{release.Uninstalled(allNodes, w.podCIDR()), w.proxy(), w.at(version).Apply}
+	values, proxy := w.values, kubeadm.ApplyKubeProxy
+	if values.ReplacesKubeProxy() {
+		proxy = labaccess.OnCluster(kubeadm.KubeProxy.Delete)
+	}
+	steps := []framework.Action{release.Uninstalled(allNodes, w.podCIDR()), proxy, w.at(version).Apply}
 	if values.BGP() {
 		steps = append(steps, w.configure(release.TypesOf(version)))
 	}
@@ -266,18 +267,11 @@ func (w wholeCilium) install(version string) framework.Action {
 	return framework.InOrder(steps...)
 }
 
-func (w wholeCilium) proxy() framework.Action {
-	if w.values.ReplacesKubeProxy() {
-		return labaccess.OnCluster(kubeadm.KubeProxy.Delete)
-	}
-	return kubeadm.ApplyKubeProxy
-}
-
-func (w wholeCilium) works(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
+func (w wholeCilium) works(ctx context.Context, r *framework.Run, node, _ string, began time.Time) error {
 	asks, ctx := errgroup.WithContext(ctx)
 	asks.Go(func() error { return startsPod(ctx, r, node) })
 	if w.values.BGP() {
-		asks.Go(func() error { return announcesAnew(w.bgp.Labels)(ctx, r, node, version, began) })
+		asks.Go(func() error { return announcesAnew(ctx, r, node, w.bgp.Labels, began) })
 	}
 	if w.values.ReplacesKubeProxy() {
 		asks.Go(func() error { return followsServices(ctx, r, ciliumProxies, node, reachedWithin) })
@@ -293,8 +287,7 @@ func explainCilium(ctx context.Context, r *framework.Run, node string) string {
 	return "Cilium on " + node + " says of itself: " + state.String()
 }
 
-// ownCorefile is kubeadm's. No probe looks up a name outside of the cluster: nothing needs to
-// listen where it forwards to.
+// ownCorefile is kubeadm's. No probe looks up a name outside of the cluster, so nothing listens where it forwards to.
 func ownCorefile(s small) kubeadm.Corefile {
 	config, err := kubeadm.NewCorefile("", netip.AddrPortFrom(s.address(4, 11), upstreamPort))
 	if err != nil {
@@ -303,5 +296,4 @@ func ownCorefile(s small) kubeadm.Corefile {
 	return config
 }
 
-// apiServerPort is the port of a lab's API server.
 const apiServerPort = 6443

@@ -16,17 +16,15 @@ import (
 )
 
 const (
-	// forwardedName is the name that only the DNS server outside of the cluster knows. It
-	// has the address of the host outside.
+	// forwardedName is known to the DNS server outside of the cluster alone, as the host outside.
 	forwardedName = "outside.relapse.test"
-	// upstreamPort is where that server listens on master: the port 53 of nodes is left to others.
+	// upstreamPort is where that server listens on master: port 53 of nodes is left to others.
 	upstreamPort = 5300
-	// dnsRollWithin bounds the replacement of both pods, one after the other: kubeadm's
-	// Corefile lets each serve for 5 s after its end was asked for.
+	// dnsRollWithin bounds the replacement of both pods: by kubeadm's Corefile each serves for 5 s after it was asked
+	// to end.
 	dnsRollWithin = 2 * time.Minute
 )
 
-// coreDNSUpgrade upgrades CoreDNS by kubeadm's Deployment. Pods look up names through it.
 func coreDNSUpgrade(_, _ string, given Settings) (Upgrade, error) {
 	if given.Mode != "" || given.Manifests != "" {
 		return Upgrade{}, errors.New("CoreDNS has neither modes nor objects of its own: expected a Corefile at most")
@@ -81,8 +79,7 @@ var upstreamDNS = workload.Deployment{
 	Pods: workload.Pods{Namespace: "kube-system", Labels: map[string]string{"k8s-app": "upstream-dns"}},
 }
 
-// upstreamServer is the manifest of upstreamDNS, in the network of master. Its answers have
-// the shortest TTL, so that CoreDNS asks again after its own shortest time, 5 s.
+// upstreamServer is its manifest. Its answers have the shortest TTL, so that CoreDNS asks again after its own, 5 s.
 func upstreamServer(lab topology.Topology) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: ConfigMap
@@ -135,7 +132,7 @@ func lookups(kind, name, to string, address netip.Addr) PathKind {
 	return k
 }
 
-// reverseLookups are lookups of the name that the address of a pod behind a headless Service has, which lost-ptr is about.
+// reverseLookups are what lost-ptr is about: the name of the address of a pod behind a headless Service.
 func reverseLookups() PathKind {
 	k := PathKind{Name: "DNS through CoreDNS, the name of a pod's address"}
 	for _, from := range []string{master, worker1} {
@@ -147,9 +144,8 @@ func reverseLookups() PathKind {
 	return k
 }
 
-// dnsPaths are the paths through the cluster's CoreDNS, and the paths that the lookups need
-// besides: if these lose packets too, CoreDNS is not the reason. Every packet is a lookup
-// from a new port, and a connection to the address that the name has.
+// dnsPaths are the paths through CoreDNS, and those that the lookups need: if these lose packets too, CoreDNS is not
+// the reason. Every packet is a lookup from a new port, and a connection to what it found.
 func (s small) dnsPaths(lab topology.Topology, zone string) []PathKind {
 	paths := []PathKind{
 		serviceLookups(zone),

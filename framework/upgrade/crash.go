@@ -16,11 +16,10 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// withAgents returns the upgrade with Works, and with the Steady and Crash of a component whose
-// agents are pods, one on a node, with a container of the image.
-//
-// DaemonSets of an upgrade have the newer template already, and whoever deletes a pod gets one of
-// that. So the pod stays, and its processes are killed: kubelet starts it again with its own image.
+// withAgents sets Works, and the Steady and Crash of a component whose agents are pods, one on a node, with a
+// container of the image.
+// / DaemonSets of an upgrade have the newer template, of which the next pod would be. So the pod stays, and its
+// processes are killed: kubelet starts it again with its own image.
 func (u Upgrade) withAgents(agents workload.Pods, image func(version string) string, works askAgent) Upgrade {
 	u.Works = works
 	u.Steady = func(ctx context.Context, r *framework.Run, node string) (func(context.Context) error, error) {
@@ -48,8 +47,8 @@ func (u Upgrade) withAgents(agents workload.Pods, image func(version string) str
 	return u
 }
 
-// runs returns an error if no container of a pod is of an image. That of the agent tells its
-// version: MetalLB's speaker has the same FRR beside it in all versions.
+// runs is an error if no container of a pod is of an image. The agent's tells its version: MetalLB's FRR is the same
+// in all.
 func runs(pod corev1.Pod, image string) error {
 	has := each.Of(pod.Spec.Containers, func(c corev1.Container) string { return c.Image })
 	if slices.Contains(has, image) {
@@ -58,9 +57,8 @@ func runs(pod corev1.Pod, image string) error {
 	return fmt.Errorf("pod %s on %s runs %s, and not %s", pod.Name, pod.Spec.NodeName, strings.Join(has, ", "), image)
 }
 
-// sessionsAndPods waits until every router has a new session with a node, and a route over it, and then is
-// startsPod: sessions come from an agent that has only read its configuration, and a new pod needs all of what
-// it does on the node.
+// sessionsAndPods waits until every router has a new session with a node, and a route over it, and then is startsPod:
+// sessions come from an agent that has only read its configuration.
 func sessionsAndPods(ctx context.Context, r *framework.Run, node, _ string, began time.Time) error {
 	if err := labaccess.Lab(r).SessionsUp(ctx, []string{node}, began); err != nil {
 		return err

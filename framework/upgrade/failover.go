@@ -19,15 +19,13 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// FailoverKind is a way in which the node changes that answers for an address by ARP. It is tried with
-// the old version before the upgrade, and with the new one after it.
+// FailoverKind is a way in which the node changes that answers for an address by ARP, tried with both versions.
 type FailoverKind struct {
 	Name string
 	// Path is how the names of the paths to the address begin.
 	Path    string
 	address func() netip.Addr
-	// chance is by how much the time that it takes depends on chance.
-	chance time.Duration
+	chance  time.Duration
 	// returns is set if the node answers again once it is undone.
 	returns bool
 	// do causes it, given the node that answers. What it returns undoes it, also with an error.
@@ -35,15 +33,14 @@ type FailoverKind struct {
 }
 
 const (
-	// movesWithin bounds the wait for a router to send to another node. A kernel that hears no
-	// announcement keeps its entry for up to 30 s and asks the old station for 8 more (arp(7)).
-	// A lease that its user has made long, and whose renewal is asked for rarely, comes on top.
+	// movesWithin bounds the wait for a router to send to another node. A kernel that hears no announcement keeps its
+	// entry for up to 30 s and asks the old station for 8 more (arp(7)). A lease that its user has made long comes on
+	// top.
 	movesWithin = 2 * time.Minute
 	// comesBackWithin bounds the wait for clean paths after a failover, and after its undo.
 	comesBackWithin = 90 * time.Second
 )
 
-// Versions with which failovers are tried.
 const (
 	oldVersion = "old"
 	newVersion = "new"
@@ -53,7 +50,6 @@ func stepFailover(with, kind string) framework.StepID {
 	return framework.StepID{Kind: kindFailover, Part: with + "/" + kind}
 }
 
-// failovers are the steps that try each kind of failover with a version.
 func (t *trip) failovers(with, version string, due func() bool) []engine.PlanStep {
 	var steps []engine.PlanStep
 	for _, kind := range t.upgrade.Failovers {
@@ -65,8 +61,7 @@ func (t *trip) failovers(with, version string, due func() bool) []engine.PlanSte
 	return steps
 }
 
-// failover causes a failover, waits until the router sends to another node and the paths are clean,
-// and undoes it. The part of the act is the address.
+// failover causes a failover, waits until the router sends to another node and the paths are clean, and undoes it.
 func (t *trip) failover(ctx context.Context, kind FailoverKind) (err error) {
 	address := kind.address()
 	node := ""
@@ -113,7 +108,6 @@ func (t *trip) failover(ctx context.Context, kind FailoverKind) (err error) {
 	return ctx.Err()
 }
 
-// sentTo waits until the routers send what is for an address where it should go.
 func (t *trip) sentTo(ctx context.Context, address netip.Addr, bound time.Duration, where string, is func(node string) bool) error {
 	return await.Until(ctx, fmt.Sprintf("the routers to send %s %s", address, where), pollEvery, bound, func(context.Context) (bool, string, error) {
 		polls := t.h.View().Polls()
@@ -122,8 +116,7 @@ func (t *trip) sentTo(ctx context.Context, address netip.Addr, bound time.Durati
 	})
 }
 
-// answerer is the node to which the routers send what is for an address on their link: the first of
-// them that knows one.
+// answerer is the node to which the first router that knows one sends what is for an address on its link.
 func answerer(u Upgrade, poll history.Poll, address netip.Addr) string {
 	for _, r := range poll.Routers {
 		if node := linksOf(u.Topology, r.Links.Items).entries[address]; node != "" {
@@ -138,11 +131,11 @@ type Failover struct {
 	Name    string    `json:"name"`
 	Version string    `json:"version"`
 	Began   time.Time `json:"began"`
-	// From is the node that answered, and To the one to which the router sent afterwards; empty: none.
+	// From is the node that answered, and To the one to which the router then sent; empty: none.
 	From string `json:"from"`
 	To   string `json:"to,omitempty"`
-	// AnsweredMS is after how long To answered for the address, and MovedMS after how long the router
-	// sent there: in between its neighbour entry was wrong. Announced counts the gratuitous ARP of To.
+	// AnsweredMS is after how long To answered, and MovedMS the router sent there: in between its entry was wrong.
+	// Announced counts the gratuitous ARP of To.
 	AnsweredMS int64 `json:"answered_ms"`
 	MovedMS    int64 `json:"moved_ms"`
 	Announced  int   `json:"announced"`
@@ -155,7 +148,6 @@ type Failover struct {
 	NotDone string `json:"not_done,omitempty"`
 }
 
-// failovers are what came of all failovers, in the order of their kinds.
 func (r reading) failovers(from, to string) []Failover {
 	var all []Failover
 	for _, kind := range r.upgrade.Failovers {
@@ -214,8 +206,7 @@ func (r reading) moved(f *Failover, address netip.Addr, ended time.Time) {
 	}
 }
 
-// firstOf is the first time after a moment at which a station has answered or announced, as far as an
-// answer tells; zero if it has not.
+// firstOf is when a station first answered or announced after a moment, as far as an answer tells; else zero.
 func firstOf(a snapshot.Answer, after time.Time) (first time.Time) {
 	for _, at := range []time.Time{a.Replied, a.Announced} {
 		if at.After(after) && (first.IsZero() || at.Before(first)) {

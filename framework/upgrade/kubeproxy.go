@@ -13,8 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/host"
 )
 
-// Intervals of probes on guests. Without hardware support each packet takes CPU time from
-// the component under test.
+// On guests without hardware support each packet takes CPU time from the component under test.
 const (
 	guestUDPEvery   = 50 * time.Millisecond
 	guestOtherEvery = 200 * time.Millisecond
@@ -23,7 +22,6 @@ const (
 // firstKubeProxy is the first version of kube-proxy that kubeadm's manifest of today runs.
 const firstKubeProxy = "1.31.0"
 
-// podsWired is what else runs on a lab of kube-proxy.
 const podsWired = "pods wired by the plugin ptp, static routes on the ToR"
 
 // kubeProxyUpgrade upgrades kube-proxy by kubeadm's manifest, with the user's
@@ -76,6 +74,5 @@ func kubeProxyUpgrade(from, to string, given Settings) (Upgrade, error) {
 	return u, nil
 }
 
-// guestRollWithin bounds the change of one node that is a guest: without hardware support
-// it takes minutes for a start and a sync.
+// guestRollWithin bounds the change of a guest: without hardware support a start and a sync take minutes.
 const guestRollWithin = 10 * time.Minute

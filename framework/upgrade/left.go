@@ -10,8 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// kernelScript prints what a node's kernel holds, part by part. It names no table of
-// iptables: naming a table creates it.
+// kernelScript prints what a node's kernel holds. It names no table of iptables: naming a table creates it.
 const kernelScript = `
 echo '== iptables'; iptables-nft-save 2>/dev/null
 echo '== ip6tables'; ip6tables-nft-save 2>/dev/null
@@ -25,7 +24,6 @@ echo '== conntrack'; conntrack -L 2>/dev/null
 echo '== ip link'; ip -o link
 echo '== ip address'; ip -o address`
 
-// kernelScriptV6 is what it prints besides on a dual lab.
 const kernelScriptV6 = `
 echo '== nft'; nft -s list table ip6 kube-proxy 2>/dev/null || true
 echo '== ip -6 rule'; ip -6 rule
@@ -35,11 +33,10 @@ echo '== conntrack'; conntrack -L -f ipv6 2>/dev/null`
 // item is one item of a kernel, such as a rule or a route.
 type item struct{ kind, what string }
 
-// parseKernel parses the output of kernelScript. It omits what changes by itself:
-// counters, ages, numbers of devices, seeds and sizes of hash tables, and link-local IPv6
-// addresses. Of connections it has those whose addresses are translated, without the
-// client's port and each once: the kernel keeps a translation for the life of the
-// connection, even if the rule is gone, and each connection has another client port.
+// parseKernel parses the output of kernelScript, without what changes by itself: counters, ages, numbers of devices,
+// seeds and sizes of hash tables, and link-local IPv6 addresses. Of connections it has the translated ones, each once
+// and without the client's port, which is always another: the kernel keeps a translation for the life of the
+// connection, even if the rule is gone.
 func parseKernel(text string) ([]item, error) {
 	var all []item
 	add := func(kind, format string, args ...any) { all = append(all, item{kind, fmt.Sprintf(format, args...)}) }
@@ -128,8 +125,7 @@ var (
 	aging    = regexp.MustCompile(` (timeout|expires|hashsize|bucketsize|initval|packets|bytes) \S+`)
 )
 
-// translation describes the NAT of a connection, by the words of its line of conntrack -L;
-// empty if its addresses are not translated.
+// translation describes the NAT of a connection, by its line of conntrack -L; empty if there is none.
 func translation(words []string) string {
 	values := map[string][]string{} // of the original direction, and then of the reply
 	for _, word := range words {
@@ -163,8 +159,7 @@ func device(word string) string {
 	return name
 }
 
-// differences are the differences between the nodes' kernels before and after, in order of
-// node, kind and item.
+// differences are those between the nodes' kernels before and after, in order of node, kind and item.
 func (u Upgrade) differences(before, after map[string]string) ([]Difference, error) {
 	all := []Difference{}
 	for _, node := range u.Nodes {
@@ -199,9 +194,8 @@ func (u Upgrade) differences(before, after map[string]string) ([]Difference, err
 	return all, nil
 }
 
-// withoutPods is a Normalize for a component that runs in pods of its own: it omits their
-// interfaces, what kube-proxy writes for their Services, which have a prefix, and the
-// connections to the ports of these and of the API server.
+// withoutPods is a Normalize for a component in pods of its own: without their interfaces, what kube-proxy writes for
+// their Services, which have a prefix, and connections to the ports of these and of the API server.
 func withoutPods(services string, ports ...string) func(kind, what string) string {
 	ports = append(ports, ":443")
 	return func(kind, what string) string {

@@ -1,6 +1,7 @@
 package upgrade
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,28 +23,25 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// layer2 are the Services of a lab whose addresses nodes answer for by ARP, on the network that they
-// share with the ToR. The host outside sends to them through the ToR.
+// layer2 are the Services whose addresses nodes answer for by ARP, on the network that they share with the ToR.
 type layer2 struct {
-	// labels, annotation and class are those of the Services, by which they get their addresses.
+	// These are the Services' own, by which they get their addresses.
 	labels            map[string]string
 	annotation, class string
 	// addresses are those that the Services got, by the names of the endpoints at them.
 	addresses map[string]netip.Addr
-	// ranges have the addresses.
-	ranges []snapshot.AddressRange
+	ranges    []snapshot.AddressRange
 	// local is set if a node without an endpoint does not answer for a Service of policy Local.
 	local bool
 }
 
-// The endpoints at the addresses: of a Service whose pod is on the control plane, so that it is behind
-// the link of no node that answers, and of one of policy Local, whose pod is on the node that answers.
+// One Service has its pod on the control plane, behind the link of no node that answers; one of policy Local has it
+// on the node that answers.
 const (
 	byARP      = "address by ARP"
 	byARPLocal = "address by ARP, policy Local"
 )
 
-// ofIPv4 is what the report of a dual lab says.
 const ofIPv4 = "addresses for which nodes answer by ARP are of IPv4 alone: who answers by neighbour discovery is not asked"
 
 // onlyIPv4 is why a lab has one family though the settings have both.
@@ -52,11 +50,9 @@ const onlyIPv4 = "--family ipv4, so nothing of IPv6 is tested"
 // speakers are the nodes that answer.
 var speakers = []string{worker1, worker2}
 
-// answering are the pods of the Services, one on each node, with no other probe from outside: see
-// balanced.
+// answering are the Services' pods, one on each node, with no other probe from outside: see balanced.
 var answering = []framework.ProbePod{{Name: "arp-" + master, Node: master}, {Name: "arp-" + worker1, Node: worker1}, {Name: "arp-" + worker2, Node: worker2}}
 
-// services are the Services by endpoint.
 func (l layer2) services() map[string]workload.LoadBalancer {
 	one := workload.LoadBalancer{Name: "by-arp", Pod: answering[0].Name, Labels: l.labels, Annotation: l.annotation, Class: l.class, OnlyIPv4: true}
 	all := map[string]workload.LoadBalancer{byARP: one}
@@ -67,7 +63,7 @@ func (l layer2) services() map[string]workload.LoadBalancer {
 	return all
 }
 
-// linkRange are the addresses of the nodes' network that nobody has.
+// linkRange are addresses of the nodes' network that nobody has.
 func linkRange(t topology.Topology) snapshot.AddressRange {
 	nodes, _ := t.Network("nodes")
 	base := nodes.Subnet.Masked().Addr().As4()
@@ -143,8 +139,8 @@ func answered(ctx context.Context, r *framework.Run, address netip.Addr, by ...s
 	})
 }
 
-// answersAnew asks the speaker of a node for what it has not done yet: to answer for the address of a
-// new Service of policy Local, whose endpoint is on this node alone.
+// answersAnew asks a node's speaker for new work: the address of a new Service of policy Local, with its endpoint
+// here alone.
 func (l layer2) answersAnew(ctx context.Context, r *framework.Run, node string) error {
 	if !l.local || !slices.Contains(speakers, node) {
 		return nil
@@ -154,7 +150,7 @@ func (l layer2) answersAnew(ctx context.Context, r *framework.Run, node string) 
 	return withFresh(ctx, r, fresh, func(given []netip.Addr) error { return answered(ctx, r, given[0], node) })
 }
 
-// failovers are the ways in which the node that answers changes. How long one takes depends on chance by so much.
+// failovers are the ways in which the node that answers changes. Chance decides so much of their time.
 func (l layer2) failovers(chance time.Duration) []FailoverKind {
 	all := []FailoverKind{{
 		chance: chance, returns: l.local, Name: "the link of the answering node is lost", Path: byARP, address: func() netip.Addr { return l.addresses[byARP] },
@@ -202,11 +198,9 @@ type linkState struct {
 	answers map[netip.Addr]map[string]snapshot.Answer
 }
 
-// heardWithin is how old the last answer of a station may be that still answers: the router asks four
-// times a second.
+// heardWithin is how old a station's last answer may be: the router asks four times a second.
 const heardWithin = 700 * time.Millisecond
 
-// two are the addresses for which several stations answer at a moment, with their names.
 func (s linkState) two(at time.Time) map[netip.Addr]string {
 	all := map[netip.Addr]string{}
 	for address, answers := range s.answers {
@@ -228,12 +222,7 @@ func linksOf(t topology.Topology, links []snapshot.LinkNeighbor) linkState {
 			nodes[l.Address] = n.Name
 		}
 	}
-	named := func(mac string) string {
-		if name, known := names[mac]; known {
-			return name
-		}
-		return mac
-	}
+	named := func(mac string) string { return cmp.Or(names[mac], mac) }
 	for _, l := range links {
 		if node := nodes[l.Address]; node != "" {
 			names[l.MAC] = node
@@ -290,10 +279,12 @@ func balancedEnd(given *[]netip.Addr) framework.Endpoint {
 	return e
 }
 
-// announces asks the BGP speaker of a node for what it has not done yet: the addresses of a new
-// Service are announced by it to each router, and withdrawn when the Service is gone. The next
-// new Service gets the same addresses.
-func announces(ctx context.Context, r *framework.Run, node string, labels map[string]string) error {
+// announcesAnew waits for new sessions, and asks a node's BGP speaker for new work: it announces the addresses of a new Service to each router, and
+// withdraws them with it. The next new Service gets the same addresses.
+func announcesAnew(ctx context.Context, r *framework.Run, node string, labels map[string]string, began time.Time) error {
+	if err := labaccess.Lab(r).SessionsUp(ctx, []string{node}, began); err != nil {
+		return err
+	}
 	var announced []netip.Addr
 	err := withFresh(ctx, r, freshlyBalanced(labels), func(addresses []netip.Addr) (err error) {
 		announced = addresses
@@ -310,27 +301,15 @@ func announces(ctx context.Context, r *framework.Run, node string, labels map[st
 	return err
 }
 
-// announcesAnew waits for new sessions with a node, and then asks its speaker as announces does.
-func announcesAnew(labels map[string]string) askAgent {
-	return func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
-		if err := labaccess.Lab(r).SessionsUp(ctx, []string{node}, began); err != nil {
-			return err
-		}
-		return announces(ctx, r, node, labels)
-	}
-}
-
-// balanced is the Service of type LoadBalancer in front of the pod beside: no other probe from
-// outside goes to that pod. Cilium's connection tracking has the translation of a flow for some
-// time after it. Its tuple has the client and the pod, so the replies to a new flow from
-// the same port to the pod itself would come from the Service's address.
+// balanced has the pod beside, to which no other probe goes from outside. Cilium's connection tracking keeps the
+// translation of a flow for some time, by client and pod: replies to a new flow from the same port to the pod itself
+// would come from the Service's address.
 var balanced = workload.LoadBalancer{Name: "balanced", Pod: beside.Name}
 
 func freshlyBalanced(labels map[string]string) workload.LoadBalancer {
 	return workload.LoadBalancer{Name: "fresh", Pod: beside.Name, Labels: labels}
 }
 
-// withFresh does something while there is a new Service that has its addresses.
 func withFresh(ctx context.Context, r *framework.Run, fresh workload.LoadBalancer, do func([]netip.Addr) error) error {
 	if err := fresh.Create(ctx, r); err != nil {
 		return err
@@ -342,8 +321,6 @@ func withFresh(ctx context.Context, r *framework.Run, fresh workload.LoadBalance
 	return errors.Join(err, fresh.Remove(context.WithoutCancel(ctx), r))
 }
 
-// balance is the action that creates the Service balanced, and addressed the one that notes its
-// addresses.
 func balance(labels map[string]string) framework.Action {
 	b := balanced
 	b.Labels = labels

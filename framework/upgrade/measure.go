@@ -12,6 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 func beginning(u Upgrade, from, to string) history.Begin {
@@ -27,9 +28,8 @@ func polling() *history.Detection {
 	return &history.Detection{Every: pollEvery, KeepRouters: true}
 }
 
-// Stored returns the measures of the upgrade whose record is in a folder. The error wraps
-// fs.ErrNotExist if there is no record, is a *history.OtherSchemaError if an older relapse
-// wrote it, and says so if it is of another upgrade.
+// Stored returns the measures of the upgrade whose record is in a folder. The error wraps fs.ErrNotExist without a
+// record, is a *history.OtherSchemaError if an older relapse wrote it, and says so if it is of another upgrade.
 func Stored(dir string, u Upgrade, from, to string) (Measures, error) {
 	h, _, err := history.Read(dir, polling())
 	if err != nil {
@@ -44,8 +44,7 @@ func Stored(dir string, u Upgrade, from, to string) (Measures, error) {
 // Unclean begins the reason why an upgrade did not begin: paths were not clean before it.
 const Unclean = "before the upgrade not every path was clean: "
 
-// MeasuresOf returns the measures of an upgrade by its declaration and its history alone,
-// while the upgrade goes on, after it, and when the history was read from a file.
+// MeasuresOf returns the measures of an upgrade by its declaration and its history alone, live or stored.
 func MeasuresOf(u Upgrade, h *history.History) Measures {
 	versions := h.Begin().Versions
 	from, to := versions[u.Component+".from"], versions[u.Component+".to"]
@@ -66,9 +65,9 @@ func MeasuresOf(u Upgrade, h *history.History) Measures {
 	return m
 }
 
-// unclean says why not every probe was clean before the upgrade; nil if each was, or if
-// the wait for that has not ended. A kind of path of which the old version answered no packet during
-// the whole wait stops nothing, if the others are clean: the upgrade may be made to mend it.
+// unclean says why not every probe was clean before the upgrade; nil if each was, or the wait for that goes on. A
+// kind of path of which the old version answered no packet stops nothing if the others are clean: the upgrade may be
+// made to mend it.
 func unclean(u Upgrade, h *history.History) error {
 	s, ended := h.Step(framework.StepBaseline)
 	if !ended {
@@ -96,7 +95,6 @@ func unclean(u Upgrade, h *history.History) error {
 	return err
 }
 
-// touched are the nodes, or parts, whose upgrade began, in order.
 func touched(u Upgrade, h *history.History) []string {
 	return slices.DeleteFunc(slices.Clone(u.changed()), func(node string) bool {
 		whole, _ := h.Step(stepOf(kindNode, upgrading, node))
@@ -115,8 +113,7 @@ type reading struct {
 
 type span struct{ began, ended time.Time }
 
-// watched is the time for which a step watched the lab. If the step was interrupted, it is
-// the time until then.
+// watched is the time for which a step watched the lab, until it was interrupted at most.
 func (r reading) watched(id framework.StepID) span {
 	s, ended := r.h.Step(id)
 	if !ended {
@@ -142,8 +139,8 @@ func (r reading) phase(s span) Phase {
 	return p
 }
 
-// sources fills in from which addresses packets arrived, in each phase but a restart. What is known
-// of them when a phase ends, less what was known at the end of the one before, is the phase's.
+// sources fills in from which addresses packets arrived, in each phase but a restart: what is known when it ends,
+// less what was known when the one before did.
 func (r reading) sources(m *Measures) {
 	type key struct {
 		probe   string
@@ -162,16 +159,13 @@ func (r reading) sources(m *Measures) {
 			}
 			for _, declared := range k.Probes {
 				name := declared.WithDefaults().Name
-				n := slices.IndexFunc(stored, func(s probe.Stored) bool { return s.Probe.Name == name })
-				if n < 0 {
-					continue
-				}
-				for _, s := range stored[n].Sources {
+				of, _ := each.First(stored, func(s probe.Stored) bool { return s.Probe.Name == name })
+				for _, s := range of.Sources {
 					at := key{name, s.Address}
 					now[at] = s.Packets
 					if packets := s.Packets - before[at]; packets > 0 && i < len(p.Paths) {
-						of := r.ownerOf(stored[n].Probe.From, s.Address, stored)
-						p.Paths[i].Sources = append(p.Paths[i].Sources, Source{name, s.Address, of, packets})
+						owner := r.ownerOf(of.Probe.From, s.Address, stored)
+						p.Paths[i].Sources = append(p.Paths[i].Sources, Source{name, s.Address, owner, packets})
 					}
 				}
 			}
@@ -194,8 +188,8 @@ func (r reading) sources(m *Measures) {
 	}
 }
 
-// ownerOf is whose an address is, from which packets of a pod arrived: OfPod, OfNode, or empty. The
-// pods' addresses are the targets of other probes.
+// ownerOf is whose an address is, from which packets of a pod arrived: OfPod, OfNode, or empty. Pods' addresses are
+// the targets of other probes.
 func (r reading) ownerOf(pod string, address netip.Addr, all []probe.Stored) string {
 	if slices.ContainsFunc(all, func(s probe.Stored) bool { return s.Probe.To == pod && s.Target.Addr() == address }) {
 		return OfPod
@@ -206,8 +200,7 @@ func (r reading) ownerOf(pod string, address netip.Addr, all []probe.Stored) str
 	return ""
 }
 
-// passing reports whether a prefix is one that passes: Upgrade.Passing holds for it, and no
-// router had it until the end of the rest.
+// passing reports whether Upgrade.Passing holds for a prefix, and no router had it until the end of the rest.
 func (r reading) passing() func(netip.Prefix) bool {
 	if r.upgrade.Passing == nil {
 		return func(netip.Prefix) bool { return false }
@@ -227,15 +220,14 @@ func (r reading) passing() func(netip.Prefix) bool {
 	return func(p netip.Prefix) bool { return !rested[p] && r.upgrade.Passing(p) }
 }
 
-// rollout is what the history has of a rollout on some parts, nil if it did not begin, and
-// why it stopped before its end; empty if it did not, or if it was interrupted.
+// rollout is what the history has of a rollout on some parts, nil if it did not begin, and why it stopped early;
+// empty if it did not, or was interrupted.
 func (r reading) rollout(d direction, from, to string, parts []string) (*Rollout, string) {
 	rolled := Rollout{From: from, To: to, Nodes: []NodeStep{}}
 	var during span
 	var stopped string
 	var begun []begunStep
 	ready := 0
-	// fails is for an act that asked the new version whether it works.
 	fails := func(where string, s history.StepView, act history.Act) {
 		switch {
 		case act.Saw != "":
@@ -303,14 +295,13 @@ func (r reading) rollout(d direction, from, to string, parts []string) (*Rollout
 	return &rolled, stopped
 }
 
-// begunStep is a step of a rollout. It lasts until the next one begins.
+// begunStep lasts until the next one begins.
 type begunStep struct {
 	name  string
 	began time.Time
 }
 
-// attribute says of each path that lost packets in which steps it did. The last step ended at
-// a time.
+// attribute says of each path in which steps it lost packets. The last one ended at a time.
 func (r reading) attribute(paths []Path, steps []begunStep, ended time.Time) {
 	for i := range paths {
 		if paths[i].Lost == 0 {
@@ -367,8 +358,7 @@ func (r reading) restarted(d direction, node string) *Restart {
 	return restart
 }
 
-// left are the differences between the nodes' kernels before the upgrade and after the
-// rollback, nil if not all were read, and why they cannot be compared.
+// left are the differences between the nodes' kernels, nil if not all were read, and why they cannot be compared.
 func (r reading) left() ([]Difference, string) {
 	before, first := r.kernels(beforeUpgrade)
 	after, second := r.kernels(afterRollback)
@@ -399,7 +389,6 @@ func (r reading) kernels(when string) (map[string]string, bool) {
 	return all, true
 }
 
-// measure counts the packets of a kind of path in a time, by their outcome.
 func (k PathKind) measure(all []probe.Timeline, s span) Path {
 	p := Path{Name: k.Name, Probes: []string{}}
 	var longest, silent time.Duration

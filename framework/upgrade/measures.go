@@ -14,23 +14,18 @@ type Measures struct {
 	// Form is how much of the vendor's program ran: "whole" or "slice".
 	Form     string `json:"form"`
 	Topology string `json:"topology"`
-	// Resting is a time before the upgrade, with From on all nodes. It shows what the
-	// lab loses by itself.
+	// Resting is a time before the upgrade: what the lab loses by itself.
 	Resting Phase `json:"resting"`
-	// Upgrade is the rollout of the new version, and Back the rollout of the old one after
-	// it, nil if it did not begin. Stopped says why the upgrade ended early; it is
-	// empty if it did not, and if it was interrupted.
+	// Upgrade is the rollout of the new version, and Back that of the old one after it; nil if it did not begin.
+	// Stopped says why the upgrade ended early; empty if it did not, or was interrupted.
 	Upgrade *Rollout `json:"upgrade,omitempty"`
 	Back    *Rollout `json:"back,omitempty"`
 	Stopped string   `json:"stopped,omitempty"`
-	// Failovers are what came of changes of the node that answers for an address by ARP, by kind, with
-	// From and then with To; empty if no address is announced so.
+	// Failovers are changes of the node that answers for an address by ARP, by kind, with From and then with To.
 	Failovers []Failover `json:"failovers,omitempty"`
-	// Undone is what followed when a node had got To, and From again as soon as To was ready; nil
-	// if that was not tried.
+	// Undone is what followed when a node had got To, and From again as soon as To was ready; nil: not tried.
 	Undone *Undone `json:"undone,omitempty"`
-	// Left are the differences between the nodes before the upgrade and after the
-	// rollback; nil if they were not compared.
+	// Left are the differences between the nodes before the upgrade and after the rollback; nil: not compared.
 	Left []Difference `json:"left"`
 }
 
@@ -40,17 +35,14 @@ type Rollout struct {
 	To   string `json:"to"`
 	// Nodes are in the order in which they were changed.
 	Nodes []NodeStep `json:"nodes"`
-	// Restart is what followed when an agent of From was restarted in the middle of the
-	// rollout; nil if none was.
+	// Restart is what followed when an agent of From was restarted in the middle of the rollout; nil if none was.
 	Restart *Restart `json:"restart,omitempty"`
-	// Ends says that the new version ends by itself each time that it is started, and how;
-	// empty if it does not, or if that is not known.
+	// Ends says how the new version ends each time that it is started; empty if it does not, or that is not known.
 	Ends string `json:"ends,omitempty"`
-	// NotWorking says that the new version does not work on a node where it started, or for
-	// how long it did; empty if it works, or if that is not known.
+	// NotWorking says why the new version does not work where it started, or did only for a time; empty: it does, or
+	// that is not known.
 	NotWorking string `json:"not_working,omitempty"`
-	// During is from the first change until the last node was ready, and After a time
-	// from then on in which nothing changes.
+	// During is from the first change until the last node was ready, and After a time then in which nothing changes.
 	During Phase `json:"during"`
 	After  Phase `json:"after"`
 }
@@ -79,8 +71,8 @@ type Restart struct {
 	Began time.Time `json:"began"`
 	// Ready is when the agent worked again; zero if it did not.
 	Ready time.Time `json:"ready"`
-	// NotBack is what the wait for that saw last; empty if the agent works again. With Ready it
-	// is what was seen some seconds after that: the agent did not work any more.
+	// NotBack is what the wait for that saw last, or with Ready what was seen some seconds later; empty if the agent
+	// works again.
 	NotBack string `json:"not_back,omitempty"`
 	// NotDone is why the agent could not be ended, or asked; then nothing is known.
 	NotDone string `json:"not_done,omitempty"`
@@ -101,31 +93,26 @@ type Path struct {
 	// Name is the kind of path, such as "outside to pod", and Probes are its probes.
 	Name   string   `json:"name"`
 	Probes []string `json:"probes"`
-	// Due is how many packets the rates of the probes ask for. NotJudged were sent and
-	// have no known outcome: they are neither lost nor answered.
+	// Due is how many packets the probes' rates ask for. NotJudged are neither lost nor answered, as far as is known.
 	Due       int `json:"due"`
 	Sent      int `json:"sent"`
 	Answered  int `json:"answered"`
 	Lost      int `json:"lost"`
 	NotJudged int `json:"not_judged"`
-	// LongestGapMS is the longest time for which one of the probes lost every packet of known
-	// outcome, and GapProbe is that probe; zero and empty if nothing was lost.
+	// LongestGapMS is the longest time for which a probe lost every packet of known outcome; GapProbe is that one.
 	LongestGapMS int64  `json:"longest_gap_ms"`
 	GapProbe     string `json:"gap_probe,omitempty"`
-	// LongestSilenceMS is the longest time in which no packet of one of the probes is
-	// known to have been answered, and SilenceProbe is that probe. Unlike a gap it
-	// includes packets that were not sent or have no known outcome.
+	// LongestSilenceMS is the longest time in which no answer to a probe is known, also because packets were not sent
+	// or have no known outcome; SilenceProbe is that one.
 	LongestSilenceMS int64  `json:"longest_silence_ms"`
 	SilenceProbe     string `json:"silence_probe,omitempty"`
 	// Broken counts long-lived connections that broke.
 	Broken int `json:"connections_broken"`
-	// Sources are the addresses from which packets of the probes arrived, in the order of the
-	// probes; only of a kind of path that is about them (PathKind.BySource).
+	// Sources are the addresses from which packets arrived, in the order of the probes (PathKind.BySource).
 	Sources []Source `json:"sources,omitempty"`
 	// Each are the counts of the probes, only of the phase of a Restart.
 	Each []ProbeCount `json:"each,omitempty"`
-	// LostIn are the steps of a rollout in which packets were lost, in their order; none if
-	// the rollout has no Restart.
+	// LostIn are the steps of a rollout with a Restart in which packets were lost.
 	LostIn []LostIn `json:"lost_in,omitempty"`
 }
 
@@ -169,9 +156,9 @@ type Router struct {
 	// Polls is how often its tables were read, and Due how often they should have been.
 	Polls int `json:"looks"`
 	Due   int `json:"looks_due"`
-	// Withdrawals are prefixes that were withdrawn, even for a time, NextHops prefixes whose next
-	// hops changed, Resets neighbours whose sessions went down, and TwoOrigins prefixes that more
-	// than one node announced at once, and at most one before.
+	// Withdrawals are prefixes that were withdrawn, even for a time, NextHops prefixes whose next hops changed,
+	// Resets neighbours whose sessions went down, and TwoOrigins prefixes that several nodes announced, and at most
+	// one before.
 	Withdrawals []string `json:"withdrawals"`
 	NextHops    []string `json:"next_hops"`
 	Resets      []string `json:"resets"`

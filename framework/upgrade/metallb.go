@@ -20,8 +20,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// metalLBUpgrade upgrades MetalLB by the vendor's chart of the version. Its speakers announce
-// the address of a Service to the ToR.
+// metalLBUpgrade upgrades MetalLB by the vendor's chart of the version.
 func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 	if given.Config != "" {
 		return Upgrade{}, errors.New("MetalLB is configured by the values of its chart and by objects: expected values and manifests at most")
@@ -113,13 +112,12 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 	}.withAgents(metallb.Speaker.Pods, metallb.SpeakerImage, m.works), nil
 }
 
-// metalLB is MetalLB by the vendor's chart with some values, on the small lab.
 type metalLB struct {
 	small
 	values    map[string]any
 	resources metallb.Resources
 	layer2    layer2
-	// balancer are the addresses of the Service: those that MetalLB has chosen from the pools.
+	// balancer are the addresses that MetalLB has chosen for the Service.
 	balancer *[]netip.Addr
 }
 
@@ -134,7 +132,6 @@ func (m *metalLB) configure(manifests string, t topology.Topology, network metal
 	return err
 }
 
-// answers reports whether nodes answer for addresses by ARP.
 func (m metalLB) answers() bool { return m.resources.Layer2 != "" }
 
 func (m metalLB) at(version string) metallb.Release {
@@ -177,12 +174,12 @@ func (m metalLB) install(version string) framework.Action {
 	return framework.InOrder(steps...)
 }
 
-// configured is the action that brings a version to the cluster, whose webhook takes the resources.
+// configured brings a version to the cluster, whose webhook takes the resources.
 func (m metalLB) configured(version string) framework.Action {
 	return framework.InOrder(m.at(version).Apply, m.resources.Create(version))
 }
 
-// bfdUp waits until the router has BFD with nodes, if their speakers have a profile.
+// bfdUp waits for BFD of the router with nodes, if their speakers have a profile.
 func (m metalLB) bfdUp(ctx context.Context, r *framework.Run, nodes ...string) error {
 	if m.resources.BFD.Multiplier == 0 {
 		return nil
@@ -190,8 +187,7 @@ func (m metalLB) bfdUp(ctx context.Context, r *framework.Run, nodes ...string) e
 	return labaccess.Lab(r).BFDUp(ctx, nodes)
 }
 
-// release is the action that brings a version to the cluster, and asks its controller for what it does for new
-// objects: the webhook takes the resources, and a new Service gets an address.
+// release also asks the controller for new work: the webhook takes the resources, and a new Service gets an address.
 func (m metalLB) release(version string) framework.Action {
 	fresh := freshlyBalanced(nil)
 	if !m.resources.BGP {
@@ -203,12 +199,11 @@ func (m metalLB) release(version string) framework.Action {
 	})
 }
 
-// works asks the speaker of a node for new work, by BGP and by ARP, as far as the objects have both.
-func (m metalLB) works(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
+func (m metalLB) works(ctx context.Context, r *framework.Run, node, _ string, began time.Time) error {
 	var asks []framework.Action
 	if m.resources.BGP {
 		asks = append(asks, func(ctx context.Context, r *framework.Run) error {
-			if err := announcesAnew(nil)(ctx, r, node, version, began); err != nil {
+			if err := announcesAnew(ctx, r, node, nil, began); err != nil {
 				return err
 			}
 			return m.bfdUp(ctx, r, node)
@@ -221,8 +216,8 @@ func (m metalLB) works(ctx context.Context, r *framework.Run, node, version stri
 	if err == nil {
 		return nil
 	}
-	// FRR 10.3 sometimes hands a configuration on to zebra with bytes that are none of it, refuses it for
-	// that, and never takes another one, because the refused one keeps its lock.
+	// FRR 10.3 sometimes hands zebra a configuration with bytes that are none of it, refuses it for that, and never
+	// takes another one, because the refused one keeps its lock.
 	lost, unread := labaccess.Lab(r).Node(node).Exec(context.WithoutCancel(ctx), "sh", "-c",
 		"grep -hs 'COMMIT_CONFIG request .* failed' /var/log/pods/metallb-system_*/frr/*.log | tail -n 1")
 	if lost = strings.TrimSpace(lost); unread != nil || lost == "" {

@@ -17,7 +17,6 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// withKubeProxy is the service proxy of labs whose component is not one.
 const withKubeProxy = "kube-proxy " + kubeadm.KubernetesVersion + " in mode iptables for Services"
 
 // kubeRouterUpgrade upgrades kube-router's whole agent by the vendor's manifest of the
@@ -52,11 +51,11 @@ func kubeRouterUpgrade() Upgrade {
 	}.withAgents(kuberouter.Agent.Pods, kuberouter.Image, sessionsAndPods)
 }
 
-// hashedChain is a chain of kube-router whose name ends with a hash of the pod or policy
-// and of the time of the sync (pkg/controllers/netpol: podFirewallChainName).
+// hashedChain ends with a hash of the pod or policy and of the time of the sync (pkg/controllers/netpol:
+// podFirewallChainName).
 var hashedChain = regexp.MustCompile(`\b(KUBE-(?:POD-FW|NWPLCY)-)[A-Z2-7]{16}\b`)
 
-// services are what runs beside the pods and the Service of an upgrade's lab.
+// services run beside the pods and the Service of a lab.
 type services struct {
 	kubeProxy bool
 	sessions  bool // of the routers with the nodes

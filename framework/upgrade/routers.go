@@ -14,8 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// routersOf is what each router of a lab learned in a time, by all polls, without the prefixes
-// that are passing, as Upgrade has them: what no router had until the end of the rest.
+// routersOf is what each router learned in a time, by all polls, without the prefixes that are passing.
 func routersOf(t topology.Topology, polls []history.Poll, s span, passing func(netip.Prefix) bool) []Router {
 	all := []Router{}
 	for _, declared := range t.Routers {
@@ -64,12 +63,11 @@ func routersOf(t topology.Topology, polls []history.Poll, s span, passing func(n
 
 type state struct {
 	at time.Time
-	// hops are the next hops of each prefix, and origins the neighbours that announce it.
+	// hops and origins are the next hops of each prefix and the neighbours that announce it.
 	hops, origins map[netip.Prefix][]netip.Addr
-	// sessions are the established ones, each with the time of its beginning.
-	sessions map[netip.Addr]time.Time
-	// answerers are the nodes that answer for addresses on the router's links, and two the addresses
-	// for which several stations do, each since when.
+	sessions      map[netip.Addr]time.Time
+	// answerers are the nodes that answer for addresses on the router's links, and two those for which several
+	// stations do, each since when.
 	answerers map[netip.Addr]string
 	two       map[netip.Addr]time.Time
 	stations  map[netip.Addr]string
@@ -101,8 +99,7 @@ func stateOf(t topology.Topology, poll history.Poll, name string) (state, bool) 
 	return s, true
 }
 
-// keeping says which routers keep routes of a node without a session with it, by a poll; empty
-// if none does.
+// keeping says which routers keep routes of a node without a session with it; empty if none does.
 func keeping(t topology.Topology, poll history.Poll, node string) string {
 	var all []string
 	for _, router := range t.Routers {
@@ -144,8 +141,8 @@ func sorted(addresses []netip.Addr) []netip.Addr {
 // twoFor is how long several stations answer for an address before that is no change from one to another.
 const twoFor = 3 * time.Second
 
-// compare adds the changes from one poll to the next. Alone has the prefixes of the first
-// poll, with whether each had one origin; other prefixes had none.
+// compare adds the changes from one poll to the next. Alone says of the first poll's prefixes whether each had one
+// origin.
 func (r *Router) compare(t topology.Topology, before, now state, alone map[netip.Prefix]bool) {
 	event := func(format string, args ...any) {
 		r.Events = append(r.Events, RouterEvent{At: now.at, Says: fmt.Sprintf(format, args...)})

@@ -44,35 +44,32 @@ func Run(ctx context.Context, u Upgrade, from, to string, labs engine.Labs, o en
 const (
 	// pollEvery is the time from one poll of the routers to the next.
 	pollEvery = 200 * time.Millisecond
-	// restFor is how long the lab is watched while nothing changes: twice
-	// wire.StreamGivesUp, after which a connection that a rollout cut is broken.
+	// restFor is how long the lab is watched at rest: twice wire.StreamGivesUp, after which a connection that a
+	// rollout cut is broken.
 	restFor = 20 * time.Second
-	// rollWithin bounds the change of one node: the pull of an image, the start of
-	// a pod, and a BGP speaker's first dial, which may take ten seconds by itself.
+	// rollWithin bounds the change of one node: a pull, the start of a pod, and a BGP speaker's first dial, which may
+	// take ten seconds.
 	rollWithin = 3 * time.Minute
-	// settleFor is how long the lab is watched after an agent that crashed works again. Its
-	// loss is known then, and what it loses later is lost in the next steps.
+	// settleFor is how long the lab is watched after a crashed agent works again. What is lost later is lost in the
+	// next steps.
 	settleFor = 5 * time.Second
-	// keptWithin bounds how long routers keep the routes of an agent that does not come
-	// back: 120 s by default in Cilium, Calico's BIRD and GoBGP, which is the longest of
-	// all components, and then some for the poll that shows it.
+	// keptWithin bounds how long routers keep the routes of an agent that does not come back: 120 s by default in
+	// Cilium, Calico's BIRD and GoBGP, the longest of all, and then some for the poll that shows it.
 	keptWithin = 150 * time.Second
-	// cleanFor is how long all probes must be clean before anything is measured,
-	// and cleanWithin bounds the wait for it.
+	// cleanFor is how long all probes must be clean before anything is measured, within cleanWithin.
 	cleanFor, cleanWithin = 2 * time.Second, time.Minute
 )
 
-// trip is an upgrade and its rollback as a plan of the engine. It records in a history what was
-// done and seen, which MeasuresOf judges. The trip itself keeps no result, and asks the history
-// how to go on.
+// trip is an upgrade and its rollback as a plan of the engine. It keeps no result: it writes a history, which
+// MeasuresOf judges, and asks that how to go on.
 type trip struct {
 	*engine.Session
 	upgrade  Upgrade // declared for both versions
 	from, to string
 	h        *history.History
-	// stopped is set for a rollout after a step has failed.
+	// stopped are the rollouts of which a step has failed.
 	stopped map[direction]bool
-	// steady asks the agent of a node that was replaced last whether it still runs.
+	// steady asks the agent that a node got last whether it still runs.
 	steady map[string]func(context.Context) error
 }
 
@@ -114,9 +111,8 @@ func (t *trip) steps(s *engine.Session) []engine.PlanStep {
 	return steps
 }
 
-// undo gives a node the new version, and the old one again as soon as the new one is ready. Until then
-// nothing else changes in the cluster: what the new version does later, and what a change of a
-// Service would hide, has not happened yet when the old one starts.
+// undo gives a node the new version, and the old one again as soon as the new one is ready: before anything else
+// changes that could hide what the new version has left.
 func (t *trip) undo(ctx context.Context, node string) error {
 	for _, version := range []string{t.to, t.from} {
 		step := rolloutStep{stepUndo, history.Roll, node, version, ""}
@@ -150,7 +146,6 @@ func (t *trip) install(ctx context.Context) error {
 	return nil
 }
 
-// baseline starts the probes and the polls of the routers, and waits until all probes are clean.
 func (t *trip) baseline(ctx context.Context) error {
 	if err := t.StartProbes(ctx, t.upgrade.Ends, t.upgrade.probes()); err != nil {
 		return err
@@ -173,8 +168,7 @@ func (t *trip) baseline(ctx context.Context) error {
 // notAsExpected is an error of a step after which the trip goes on: the history has the result.
 func notAsExpected(err error) error { return fmt.Errorf("%w: %w", verdict.ErrNotAsExpected, err) }
 
-// watch watches for a time, until the outcome of the packets of that time is known, and marks
-// it in the history. The error is the end of ctx.
+// watch watches for a time, until the outcome of its packets is known, and marks it. The error is the end of ctx.
 func (t *trip) watch(ctx context.Context, lasting time.Duration) error {
 	began := t.h.Now()
 	until := began.Add(lasting)
@@ -191,9 +185,8 @@ func (t *trip) watch(ctx context.Context, lasting time.Duration) error {
 
 func (t *trip) rollWithin() time.Duration { return cmp.Or(t.upgrade.RollWithin, rollWithin) }
 
-// rollout are the steps that replace a version by another on the nodes, one after the other, and
-// watch what follows. On the way back they concern the nodes whose upgrade began. A
-// version that does not come up stops the rollout, and the history has the reason.
+// rollout are the steps that replace a version by another, node after node, and watch what follows; on the way back,
+// on the nodes whose upgrade began. A version that does not come up stops it.
 func (t *trip) rollout(d direction, from, to string) []engine.PlanStep {
 	var steps []engine.PlanStep
 	for _, step := range t.upgrade.rolloutSteps(d, from, to) {
@@ -228,20 +221,20 @@ func (t *trip) isDue(d direction, s rolloutStep) bool {
 }
 
 func (t *trip) carryOut(ctx context.Context, s rolloutStep) error {
+	do := t.upgrade.Migrate.Do
 	switch s.id.Kind {
-	case kindRelease:
-		return t.bounded(ctx, s, func(ctx context.Context) error { return t.upgrade.Release(s.version)(ctx, t.Run()) })
-	case kindMigrate:
-		return t.bounded(ctx, s, func(ctx context.Context) error { return t.upgrade.Migrate.Do(ctx, t.Run()) })
-	case kindHalf:
-		return t.bounded(ctx, s, func(ctx context.Context) error { return t.upgrade.Half(ctx, t.Run(), s.part, s.version) })
 	case kindRestart:
 		return t.restart(ctx, s)
+	case kindNode:
+		return t.replace(ctx, s)
+	case kindRelease:
+		do = t.upgrade.Release(s.version)
+	case kindHalf:
+		do = func(ctx context.Context, r *framework.Run) error { return t.upgrade.Half(ctx, r, s.part, s.version) }
 	}
-	return t.replace(ctx, s)
+	return t.bounded(ctx, s, func(ctx context.Context) error { return do(ctx, t.Run()) })
 }
 
-// stillWork asks the agents of nodes that were replaced whether they run as they did then.
 func (t *trip) stillWork(ctx context.Context, nodes []string) error {
 	var all error
 	for _, node := range nodes {
@@ -258,7 +251,7 @@ func (t *trip) stillWork(ctx context.Context, nodes []string) error {
 	return nil
 }
 
-// failed is what an agent that was asked whether it works has shown, or why it could not be asked.
+// failed is why an agent that was asked does not work, or could not be asked.
 func failed(act history.Act) error {
 	if act.Err == nil && !act.Holds {
 		return errors.New(act.Saw)
@@ -266,8 +259,6 @@ func failed(act history.Act) error {
 	return act.Err
 }
 
-// replace replaces the agent of a node by one of a version, asks that for new work, and notes
-// what to ask it later.
 func (t *trip) replace(ctx context.Context, s rolloutStep) error {
 	node, began := s.part, time.Now()
 	err := t.bounded(ctx, s, func(ctx context.Context) error { return t.upgrade.Roll(ctx, t.Run(), node, s.version) })
@@ -293,8 +284,8 @@ func (t *trip) replace(ctx context.Context, s rolloutStep) error {
 	return nil
 }
 
-// ask asks the agent of a node whether it works, and records the answer: what was seen of it if
-// it does not, and what it says of itself. Another error says nothing of the agent.
+// ask asks the agent of a node whether it works, and records what was seen of it, and what it says of itself, if it
+// does not. Another error says nothing of the agent.
 func (t *trip) ask(ctx context.Context, a *history.Act, node string, works func(context.Context) error) {
 	bounded, cancel := context.WithTimeoutCause(ctx, t.rollWithin(), fmt.Errorf("it took longer than %s", t.rollWithin()))
 	defer cancel()
@@ -314,15 +305,14 @@ func (t *trip) ask(ctx context.Context, a *history.Act, node string, works func(
 	}
 }
 
-// explain says in one clause why the agent of a node does not work: what it says of itself, or how
-// a container of the component ends each time; empty if neither says.
+// explain says in one clause why the agent of a node does not work; empty if nothing says it.
 func (t *trip) explain(ctx context.Context, node string) string {
 	if t.upgrade.Explain != nil {
 		return t.upgrade.Explain(ctx, t.Run(), node)
 	}
 	says, err := t.upgrade.ends(ctx, t.Run())
 	if err != nil {
-		return "whether the component ends by itself is not known: " + err.Error()
+		says = "whether the component ends by itself is not known: " + err.Error()
 	}
 	return says
 }
@@ -347,8 +337,7 @@ func (t *trip) bounded(ctx context.Context, s rolloutStep, do func(context.Conte
 	}).Err
 }
 
-// restart has an agent crash that a rollout has not reached, and watches what follows. The history
-// has whether the agent works again.
+// restart has an agent crash that a rollout has not reached, and watches what follows.
 func (t *trip) restart(ctx context.Context, s rolloutStep) error {
 	var works func(context.Context) error
 	act := t.h.Do(history.Restart, s.part, func(a *history.Act) {
@@ -371,8 +360,7 @@ func (t *trip) restart(ctx context.Context, s rolloutStep) error {
 	return failed(act)
 }
 
-// watchLoss watches what is lost without the agent of a node. With graceful restart routers keep
-// its routes for a time, and traffic is lost only then.
+// watchLoss watches what is lost without the agent of a node: with graceful restart, once routers forget its routes.
 func (t *trip) watchLoss(ctx context.Context, node string) error {
 	what := "the routers to have a session with " + node + ", or none of its routes"
 	err := await.Until(ctx, what, pollEvery, keptWithin, func(context.Context) (bool, string, error) {
@@ -392,7 +380,6 @@ func (t *trip) watchLoss(ctx context.Context, node string) error {
 	return t.watch(ctx, restFor)
 }
 
-// readKernels is the step that records what the kernel of each node holds.
 func (t *trip) readKernels(when string, due func() bool) engine.PlanStep {
 	return engine.PlanStep{ID: stepOf(kindKernels, when, ""), Name: "read the nodes' kernels", Due: due, Do: func(ctx context.Context) error {
 		for _, node := range t.upgrade.Nodes {
@@ -414,8 +401,7 @@ func kernelOf(ctx context.Context, r *framework.Run, node string) (string, error
 	return labaccess.Lab(r).Node(node).Exec(ctx, "sh", "-ec", script)
 }
 
-// endsByItself says that the component ends each time that it is started, and how; empty if it
-// does not.
+// endsByItself says how the component ends each time that it is started; empty if it does not.
 func (u Upgrade) endsByItself(ctx context.Context, r *framework.Run) (string, error) {
 	for _, pods := range u.Pods {
 		how, err := workload.Ends(ctx, labaccess.Cluster(r), pods)

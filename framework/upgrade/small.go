@@ -52,16 +52,14 @@ type small struct {
 	number    byte
 	// kernel is the version of the workers' own kernel; empty if they have none.
 	kernel string
-	// dual is set for a lab of two families.
-	dual bool
+	dual   bool
 }
 
 func (s small) address(network, host byte) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, s.number, network, host})
 }
 
-// on is the lab with its networks moved into a prefix, if that is valid and they have room
-// in it. Of reports that they have not.
+// on is the lab with its networks moved into a prefix, if they have room in it. Of reports that they have not.
 func (s small) on(subnets netip.Prefix) topology.Topology {
 	t := s.topology()
 	if !subnets.IsValid() {
@@ -106,14 +104,13 @@ func (s small) topology() topology.Topology {
 	}.Behind(topology.GracefulRestart(topology.OneToR(nodes, uplink)))
 }
 
-// pods are the pods of the probes: one on each node, with the node's name, and a second
-// one on worker1. They keep running during the upgrade.
+// pods are those of the probes, which keep running: one on each node, with its name, and a second one on worker1.
 var pods = append(workload.OnEach(allNodes...), beside)
 
 var beside = framework.ProbePod{Name: "beside", Node: worker1}
 
-// The Service in front of the pod on worker2. The pod on worker1 uses its cluster IP, and
-// the host outside its node port of worker1.
+// The Service in front of the pod on worker2: worker1's pod uses its cluster IP, and the host outside worker1's node
+// port.
 const nodePort = 30707
 
 var clusterIP = netip.MustParseAddr("10.96.0.77")
@@ -136,9 +133,8 @@ spec:
 %s%s`, clusterIP, r.Topology.Addrs(clusterIP), workload.ProbeLabel, worker2, port("TCP"), port("UDP")))
 }
 
-// startsPod starts another pod on a node, connects to it from another node, and removes it: the
-// version that has just come up there must wire new pods as well, not only carry the traffic of
-// wired pods.
+// startsPod starts another pod on a node, connects to it from another node, and removes it: a version that carries
+// the traffic of wired pods must also wire new ones.
 func startsPod(ctx context.Context, r *framework.Run, node string) (err error) {
 	fresh := framework.ProbePod{Name: "fresh-" + node, Node: node}
 	defer func() {
@@ -182,8 +178,7 @@ func podAddresses(ctx context.Context, r *framework.Run, pod framework.ProbePod)
 	return []netip.Addr{v4, v6}, err
 }
 
-// reachedWithin bounds the wait for a connection to a new pod that runs. A route of BGP needs
-// some seconds.
+// reachedWithin bounds the wait for a connection to a new pod. A route of BGP needs some seconds.
 const reachedWithin = time.Minute
 
 // serviceProxy is what translates the addresses of Services on a node.
@@ -199,10 +194,9 @@ var (
 	ciliumProxies = serviceProxy{"Cilium", false}
 )
 
-// followsServices asks the service proxy of a node for what it has not done yet: a new Service,
-// whose endpoint is then removed and replaced by another one. That the Services of before go on
-// working says nothing of it, nor does kube-proxy's own report of a sync, which in mode ipvs
-// may have failed. The node itself connects, so that this node's proxy alone decides.
+// followsServices asks the service proxy of a node for what it has not done yet: a new Service, whose endpoint is
+// then removed and replaced. That older Services work says nothing of it, nor does kube-proxy's report of a sync,
+// which in mode ipvs may have failed. The node itself connects, so that its proxy alone decides.
 func followsServices(ctx context.Context, r *framework.Run, proxy serviceProxy, node string, bound time.Duration) (err error) {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "fresh-" + node}}
 	resources := labaccess.Cluster(r).Client.Resources()
@@ -266,11 +260,9 @@ func (proxy serviceProxy) implements(ctx context.Context, r *framework.Run, node
 		})
 }
 
-// connection is what came of a connection that a node tried to open.
 type connection struct {
 	to netip.Addr
-	// answered is set if it was opened, and by is then who answered it. That is known only where
-	// the node tracks the connection, as it does each that it translates.
+	// answered is set if it was opened, and by is who answered, if the node tracks it, as it does what it translates.
 	answered bool
 	by       netip.Addr
 	// refused is set if the node was told that nobody will.
@@ -289,12 +281,11 @@ func (c connection) String() string {
 	return fmt.Sprintf("a connection to %s: %s", c.to, cmp.Or(c.said, what))
 }
 
-// silentFor is how many connections in a row must have no answer, where none is refused, before
-// an address has no endpoint. One may be slow.
+// silentFor is how many connections in a row must have no answer before an address has no endpoint. One may be slow.
 const silentFor = 3
 
-// of reports whether a connection, and silent ones in a row, are those of an address with this
-// endpoint; invalid: with none. Where connections are not tracked, an answer is enough.
+// of reports whether a connection, and silent ones in a row, are those of an address with this endpoint; invalid:
+// with none. Where connections are not tracked, an answer is enough.
 func (c connection) of(endpoint netip.Addr, silent int, tracked bool) bool {
 	if endpoint.IsValid() {
 		return c.by == endpoint || !tracked && c.answered && !c.by.IsValid()
@@ -305,8 +296,8 @@ func (c connection) of(endpoint netip.Addr, silent int, tracked bool) bool {
 // connected is what connecting prints if the connection was opened.
 const connected = "connected"
 
-// connecting opens a connection to $1, which takes a second at most, and prints what bash says if it
-// fails, or else connected, and how the node's connection tracking has it.
+// connecting opens a connection to $1 within a second, and prints what bash says if it fails, or else connected, and
+// how the node's connection tracking has it.
 const connecting = `conntrack -D -p tcp --orig-dst $1 >/dev/null 2>&1 || true
 if timeout 1 bash -c ": </dev/tcp/$1/$2" 2>&1; then echo ` + connected + `; conntrack -L -p tcp --orig-dst $1 2>/dev/null; fi || true`
 
@@ -315,8 +306,7 @@ func connect(ctx context.Context, r *framework.Run, node string, to netip.Addr) 
 	return connectionOf(to, said), err
 }
 
-// connectionOf reads what connecting printed. A tracked connection has the source of the replies
-// as its second one.
+// connectionOf reads what connecting printed. A tracked connection has the source of the replies as its second one.
 func connectionOf(to netip.Addr, said string) connection {
 	c := connection{to: to}
 	tracked, answered := strings.CutPrefix(said, connected+"\n")
@@ -340,8 +330,7 @@ func connectionOf(to netip.Addr, said string) connection {
 	return c
 }
 
-// forget removes the connections to an address from a node's connection tracking: they are not
-// the component's, and nodes are compared afterwards.
+// forget removes connections from a node's connection tracking: they are not the component's, and nodes are compared.
 func forget(ctx context.Context, r *framework.Run, node string, to netip.Addr) error {
 	return workload.Forget(ctx, labaccess.Lab(r).Node(node), "-p", "tcp", "--orig-dst", to.String())
 }
@@ -358,12 +347,11 @@ func (s small) ends() []framework.Endpoint {
 		behind("node port of "+worker1, func(r *framework.Run) netip.AddrPort { return netip.AddrPortFrom(r.Address(worker1), nodePort) }))
 }
 
-// SourcePath is the kind of path that is about the addresses from which pods' packets arrive:
-// outside, and at pods of other nodes, which are in the native range.
+// SourcePath is about the addresses from which pods' packets arrive: outside, and at pods of other nodes, which are
+// in the native range.
 const SourcePath = "source address, pod to outside and to pods"
 
-// sourcePath is that kind. Each of its packets is a new flow: a translation stays as it is for the
-// life of a flow.
+// sourcePath has a new flow with each packet: a translation stays as it is for the life of a flow.
 func sourcePath() PathKind {
 	k := PathKind{Name: SourcePath, OneWay: true, BySource: true}
 	next := map[string]string{master: worker1, worker1: worker2, worker2: master}
@@ -375,7 +363,6 @@ func sourcePath() PathKind {
 	return k
 }
 
-// onDual are kinds of paths with one of IPv6 beside each.
 func onDual(kinds []PathKind) (all []PathKind) {
 	for _, k := range kinds {
 		all = append(all, k)
@@ -387,8 +374,8 @@ func onDual(kinds []PathKind) (all []PathKind) {
 	return all
 }
 
-// paths are the kinds of paths through the lab, with the interval of the UDP probes and of
-// the others. Unless pods are routed, there is no path to their addresses from outside.
+// paths are the kinds of paths, with the interval of the UDP probes and of the others. Unless pods are routed, there
+// is no path to them from outside.
 func (s small) paths(udp, others time.Duration, routed bool) []PathKind {
 	to := func(protocol probe.Protocol, from string, tos ...string) []probe.Probe {
 		interval := others
@@ -403,8 +390,7 @@ func (s small) paths(udp, others time.Duration, routed bool) []PathKind {
 	out := slices.Concat(each.Of(in, func(p probe.Probe) []probe.Probe { return to(probe.UDP, p.To, outside) })...)
 	near := to(probe.UDP, worker1, "beside")
 	far := append(to(probe.UDP, worker1, worker2), append(to(probe.UDP, worker2, master), to(probe.UDP, master, worker1)...)...)
-	// opening opens a TCP connection and a UDP flow with each packet. Each UDP probe above
-	// has one flow, which connection tracking carries on when it refuses new ones.
+	// Each UDP probe above has one flow, which connection tracking carries on when it refuses new ones.
 	opening := func(all ...probe.Probe) []probe.Probe {
 		var opened []probe.Probe
 		for _, p := range all {

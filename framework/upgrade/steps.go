@@ -7,14 +7,13 @@ import (
 	"github.com/relapse-dev/relapse/framework/history"
 )
 
-// Kinds of steps that a history of an upgrade has besides framework.KindInstall and
-// framework.KindBaseline.
+// Kinds of steps that a history of an upgrade has besides install and baseline.
 const (
 	kindRest    framework.StepKind = "rest"    // the lab is watched before anything changes
 	kindRelease framework.StepKind = "release" // what a version has for all nodes is brought to the cluster
 	kindNode    framework.StepKind = "node"    // the agent of a node is replaced
 	kindHalf    framework.StepKind = "half"    // half of a part is replaced
-	// kindFailover: the node that answers for an address by ARP changes
+	// the node that answers for an address by ARP changes
 	kindFailover framework.StepKind = "failover"
 	kindMigrate  framework.StepKind = "migrate" // what the old version has left is brought to the new one's types
 	kindRestart  framework.StepKind = "restart" // an agent that the rollout has not reached starts again
@@ -39,8 +38,8 @@ const (
 
 var stepRest, stepUndo = framework.StepID{Kind: kindRest}, framework.StepID{Kind: kindUndo}
 
-// undone is the node of which an upgrade is undone at once: one whose agent serves Services of the
-// probes, if it can be chosen. Empty: the component's parts are no nodes.
+// undone is the node of which an upgrade is undone at once: if possible one whose agent serves Services of the
+// probes; empty where parts are no nodes.
 func (u Upgrade) undone() string {
 	switch {
 	case u.Parts != nil:
@@ -59,7 +58,6 @@ func stepOf[D ~string](kind framework.StepKind, when D, part string) framework.S
 	return framework.StepID{Kind: kind, Part: string(when) + part}
 }
 
-// rolloutStep is a step of a rollout, which does something to a part of the component.
 type rolloutStep struct {
 	id      framework.StepID
 	what    history.Action

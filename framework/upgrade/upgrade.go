@@ -20,80 +20,70 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// Upgrade declares how a component of a lab is upgraded from one version to another (Of). The
-// functions get the versions, and the lab in the Run.
+// Upgrade declares how a component of a lab is upgraded from one version to another. Its functions get the lab in the
+// Run.
 type Upgrade struct {
 	// Component is the component's name, as in the names of its images.
 	Component string
 	// Form is how much of the vendor's program runs.
 	Form framework.Form
-	// Topology is the lab, and Besides describes what else runs on it, such as
-	// "kube-proxy 1.34.4 in mode iptables".
+	// Topology is the lab, and Besides what else runs on it, such as "kube-proxy 1.34.4 in mode iptables".
 	Topology topology.Topology
 	Besides  string
 	// Mode is the mode in which the component runs, if it has several.
 	Mode string
-	// Under is a setting that the result holds under, such as "without graceful restart of BGP";
-	// empty if there is none to name.
+	// Under is a setting that the result holds under, such as "without graceful restart of BGP"; may be empty.
 	Under string
-	// Otherwise is the same upgrade under another setting that the user may have: nobody has said
-	// which. Nil: there is none.
+	// Otherwise is the same upgrade under another setting, where nobody has said which the user has; nil: none.
 	Otherwise *Upgrade
 	// Replaced are what the lab has in place of parts of the user's settings, a clause each.
 	Replaced []string
-	// Fit is an error if this machine cannot run the upgrade, beyond what every lab
-	// needs. Nil: it always can.
+	// Fit is an error if this machine cannot run the upgrade, beyond what every lab needs. Nil: it always can.
 	Fit func() error
 	// Images are the images that the lab's registry serves for a version.
 	Images func(version string) []string
-	// Install is the action that installs the component at a version, and everything else, on the lab,
-	// and replaces what an earlier run left. It returns when all of it works.
+	// Install is the action that installs a version, and all else on the lab, in place of what an earlier run left,
+	// and waits until it works.
 	Install func(version string) framework.Action
 	// Ends are the endpoints of the probes, and Paths the kinds of paths that the probes use.
 	Ends  []framework.Endpoint
 	Paths []PathKind
 	// Failovers are tried with both versions. None: no node answers for addresses by ARP.
 	Failovers []FailoverKind
-	// Release is the action that applies what a version has once per cluster: its types, RBAC, manifest
-	// and operator. It replaces no agent. Nil: there is nothing of that kind.
+	// Release is the action that applies what a version has once per cluster: types, RBAC, manifest, operator. It
+	// replaces no agent. Nil: nothing.
 	Release func(version string) framework.Action
 	// Nodes are in the order in which they are changed. Their kernels are compared.
 	Nodes []string
-	// Parts are what is changed in place of the agents of Nodes, for a component that
-	// has none, such as a Deployment.
+	// Parts, such as a Deployment, are changed in place of the agents of Nodes, for a component that has none.
 	Parts []string
-	// Roll replaces the agent of a node, or a part, by one of the version that Release
-	// was called with, and returns when the new one is ready.
+	// Roll replaces the agent of a node, or a part, by one of the released version, and waits until the new one is
+	// ready.
 	Roll func(ctx context.Context, r *framework.Run, node, version string) error
 	// Works waits until the agent of a node that was started since a time does new work: that what
 	// was there goes on says nothing of it. It is asked of each agent that Roll has brought. An
 	// error that is no *await.TimeoutError says nothing of the agent. Nil: it is not asked.
 	Works askAgent
-	// Steady returns what says later whether the agent of a node still runs as it does now,
-	// and is a *workload.EndedError if it does not. Nil: it is not asked.
+	// Steady returns what says later whether the agent of a node still runs as it does now, or is a
+	// *workload.EndedError. Nil: it is not asked.
 	Steady func(ctx context.Context, r *framework.Run, node string) (func(context.Context) error, error)
-	// Explain says in one clause what the agent of a node that does not work says of itself.
-	// Nil: the end of its log does, where a container ends by itself.
+	// Explain says in one clause what the agent of a node that does not work says of itself. Nil: the end of its log
+	// does, if it ends by itself.
 	Explain func(ctx context.Context, r *framework.Run, node string) string
-	// Migrate is what is left to do once the new version has the place of the old one. It is
-	// not undone. The zero value: nothing.
+	// Migrate is what is left to do once the new version has the place of the old one. It is not undone.
 	Migrate Migration
 	// Half brings a part halfway, for a component whose parts cannot be changed one after
 	// the other: it returns when some of it is of the version and works, and holds the rest
 	// until Roll. Nil: half of the nodes are rolled.
 	Half func(ctx context.Context, r *framework.Run, part, version string) error
-	// Crash ends the agent of a node, or a replica of a part, that is still of a version
-	// after Release and half of the rollout brought another to the cluster. It starts again
-	// by itself, as what it was. The function that it returns waits until it works. When it
-	// is called once more it waits until the same agent works, and returns an error if that
-	// has ended since. Nil: no agent crashes.
+	// Crash ends the agent of a node, or a replica of a part, that is still of a version after half of the rollout to
+	// another. It starts again by itself, as what it was. The function waits until it works. Called once more it
+	// waits until the same agent works, and is an error if that has ended since. Nil: no agent crashes.
 	Crash func(ctx context.Context, r *framework.Run, node, version string) (works func(context.Context) error, err error)
-	// Pods are the component's own. If a version does not come up, they are asked
-	// whether it ends by itself.
+	// Pods are the component's own, which are asked whether a version that does not come up ends by itself.
 	Pods []workload.Pods
-	// Normalize rewrites the description of one item of a kernel, so that parts that
-	// change by themselves do not count as differences. An empty result omits the
-	// item. Nil: nothing is rewritten.
+	// Normalize rewrites the description of one item of a kernel, without what changes by itself; empty: the item is
+	// omitted. Nil: nothing is rewritten.
 	Normalize func(kind, what string) string
 	// Passing reports whether the component announces a prefix for a time because the lab
 	// asks it for new work: if no router had it at rest, its changes are not the
@@ -102,7 +92,7 @@ type Upgrade struct {
 	// RollWithin bounds the change of one node; zero means three minutes.
 	RollWithin time.Duration
 
-	// kernel and ends are kernelOf and endsByItself but in tests.
+	// In tests these are others than kernelOf and endsByItself.
 	kernel func(ctx context.Context, r *framework.Run, node string) (string, error)
 	ends   func(ctx context.Context, r *framework.Run) (string, error)
 
@@ -128,8 +118,8 @@ type PathKind struct {
 	BySource bool
 }
 
-// declare declares the upgrade of a component for two versions and the user's settings. The error
-// says in one sentence what is wrong with them, or why there is no upgrade between the versions.
+// declare declares an upgrade. The error says in one sentence what is wrong with the versions or the settings, or why
+// there is no upgrade.
 type declare func(from, to string, s Settings) (Upgrade, error)
 
 var declarations = map[string]declare{
@@ -144,20 +134,9 @@ var declarations = map[string]declare{
 // Has reports whether an upgrade of a component is declared.
 func Has(component string) bool { return declarations[component] != nil }
 
-// within moves the networks of the lab into a prefix (topology.Within).
-func (u *Upgrade) within(prefix netip.Prefix) error {
-	moves, err := u.Topology.Within(prefix)
-	if err != nil {
-		return err
-	}
-	u.Topology, u.Besides = u.Topology.Renumber(moves), moves.Text(u.Besides)
-	return nil
-}
-
 // Components are the components whose upgrade is declared, in order of their names.
 func Components() []string { return slices.Sorted(maps.Keys(declarations)) }
 
-// changed are what a rollout changes, one after the other.
 func (u Upgrade) changed() []string {
 	if u.Parts != nil {
 		return u.Parts
@@ -165,7 +144,6 @@ func (u Upgrade) changed() []string {
 	return u.Nodes
 }
 
-// kind is what the component's parts are called.
 func (u Upgrade) kind() string {
 	if u.Parts != nil {
 		return "parts"
@@ -173,8 +151,7 @@ func (u Upgrade) kind() string {
 	return "nodes"
 }
 
-// ImagesOf names every image of an upgrade from one version to another, each once, without
-// those of the lab itself.
+// ImagesOf names every image of an upgrade, each once, without those of the lab itself.
 func (u Upgrade) ImagesOf(from, to string) []string {
 	return each.Once(slices.Concat(u.Images(from), u.Images(to)))
 }
@@ -231,20 +208,18 @@ type Settings struct {
 	Config string
 	// Mode is the mode in which the component runs, if it has several and Config names none.
 	Mode string
-	// Manifests are objects of the component's own types, as YAML documents: pools, peers and
-	// advertisements of MetalLB or of Cilium's BGP.
+	// Manifests are objects of the component's own types, as YAML documents.
 	Manifests string
 	// Values are those of the vendor's chart, adapted to the lab (package labvalues).
 	Values map[string]any
 	// Subnets is a prefix into which the lab's networks are moved.
 	Subnets netip.Prefix
-	// Family is framework.Dual for a lab of two families, and IPv4 for one of that alone. Empty: the values choose, or
-	// the manifests.
+	// Family is framework.Dual, or IPv4 for a lab of that alone. Empty: the values choose, or the manifests.
 	Family string `json:",omitempty"`
 }
 
-// Of declares the upgrade of a component from one version to another with the user's
-// settings. The error says what is wrong with the request, in one sentence.
+// Of declares the upgrade of a component with the user's settings. The error says in one sentence what is wrong with
+// the request.
 func Of(component, from, to string, s Settings) (Upgrade, error) {
 	declared, there := declarations[component]
 	if !there {
@@ -262,9 +237,11 @@ func Of(component, from, to string, s Settings) (Upgrade, error) {
 	if err != nil || !s.Subnets.IsValid() {
 		return u, err
 	}
-	if err := u.within(s.Subnets); err != nil {
+	moves, err := u.Topology.Within(s.Subnets)
+	if err != nil {
 		return u, fmt.Errorf("--subnets: %w", err)
 	}
+	u.Topology, u.Besides = u.Topology.Renumber(moves), moves.Text(u.Besides)
 	return u, nil
 }
 
@@ -278,8 +255,7 @@ func ofValues(component string, upgrade func() Upgrade) declare {
 	}
 }
 
-// ConfigKey is the key under which a component's ConfigMap has the configuration that
-// Settings.Config takes; empty if the component takes none.
+// ConfigKey is the key under which a component's ConfigMap has Settings.Config; empty if it takes none.
 func ConfigKey(component string) string {
 	switch component {
 	case "kube-proxy":
