@@ -21,7 +21,6 @@ import (
 // canaries are a text or a number in each leaf of values, by the path of each.
 type canaries map[string]string
 
-// kept are leaves without a canary: the modes that an upgrade is declared by, and names of objects.
 var kept = regexp.MustCompile(`(^|\.)(routingMode|kubeProxyReplacement|ipam\.mode|mode|type|kind|apiVersion|name|namespace|addresses)$`)
 
 func (c canaries) sow(path string, value any) any {
@@ -70,8 +69,8 @@ func (c canaries) printed(t *testing.T, r *Runner) map[string]bool {
 	return paths
 }
 
-// A canary stands in each text and each number of what people keep. What is printed and stored of it is the
-// list of testdata/canaries.txt, whose paths are harmless.
+// A canary stands in each text and number of what people keep. The paths in testdata/canaries.txt are harmless: what
+// stands there is printed and stored.
 func TestCanaries(t *testing.T) {
 	printed, sown := map[string]bool{}, 0
 	for _, file := range []string{"cilium-07.yaml", "cilium-12.yaml", "cilium-16.yaml", "cilium-19.yaml"} {

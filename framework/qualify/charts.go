@@ -14,22 +14,19 @@ import (
 
 // Charts is what the charts of both versions make of the same values.
 type Charts struct {
-	// ConfigMap is the component's, as namespace/name, and From and To are how many keys it
-	// has. For a component without one it names what has the settings.
+	// ConfigMap is the component's namespace/name, or what has its settings. From and To are how many keys it has.
 	ConfigMap string `json:"config_map"`
 	From      int    `json:"from"`
 	To        int    `json:"to"`
 	// Refused is why the new chart does not accept the values; empty if it does.
 	Refused string `json:"refused,omitempty"`
-	// Changes are those of the ConfigMap's keys, and Noted the user's values that the
-	// vendor's upgrade notes name.
+	// Changes are those of the ConfigMap's keys, and Noted the values that the vendor's upgrade notes name.
 	Changes []Change `json:"changes"`
 	Noted   []Change `json:"noted,omitempty"`
-	// Defaults are those of the programs' flags that change and that the new ConfigMap does not
-	// set, as the vendor's reference of commands, which the programs print, has them.
+	// Defaults are those of the programs' flags that change and that the new ConfigMap does not set, by the vendor's
+	// reference of commands.
 	Defaults []Effective `json:"defaults"`
-	// NotRead are keys of the new ConfigMap that a program of the old version reads and
-	// none of the new one; Neither those that none reads.
+	// NotRead are keys of the new ConfigMap that only the old version reads; Neither those that none reads.
 	NotRead []string `json:"not_read,omitempty"`
 	Neither []string `json:"neither,omitempty"`
 }
@@ -72,8 +69,7 @@ func (c *Charts) compare(before, after map[string]string, users map[string]any, 
 	}
 }
 
-// drifts fills in what the new version makes of keys in another way, or not at all, and returns
-// the drifts with which it does not start.
+// drifts fills in what the new version makes of keys, and returns the drifts with which it does not start.
 func (c *Charts) drifts(all []configdrift.Drift) (refusals []configdrift.Drift) {
 	for _, d := range all {
 		switch d.Kind {
@@ -90,7 +86,6 @@ func (c *Charts) drifts(all []configdrift.Drift) (refusals []configdrift.Drift) 
 	return refusals
 }
 
-// noted fills in the user's values that the notes name.
 func (c *Charts) noted(users map[string]any, notes []reference.Note) {
 	var walk func(values map[string]any, path string)
 	walk = func(values map[string]any, path string) {
@@ -111,7 +106,7 @@ func (c *Charts) noted(users map[string]any, notes []reference.Note) {
 	walk(users, "")
 }
 
-// listed are the rows of lists: one for each that is not empty.
+// listed has a row for each list that is not empty.
 func listed(lists ...list) (rows []Row) {
 	for _, l := range lists {
 		if n := len(l.items); n > 0 {
@@ -125,8 +120,7 @@ func listed(lists ...list) (rows []Row) {
 	return rows
 }
 
-// list is a row about some items. Says comes before them and end after them, and count is what the cell
-// calls their number; empty: it has none.
+// list is a row about some items. Count is what the cell calls their number, if it has one.
 type list struct {
 	name, count        string
 	state              State
@@ -134,7 +128,6 @@ type list struct {
 	says, between, end string
 }
 
-// defaultsOf are flags or keys whose defaults change.
 func defaultsOf(to string, all []Effective) (items []string) {
 	for _, d := range all {
 		items = append(items, fmt.Sprintf("%s: %s, %s with %s", d.Field, orNothing(d.From), orNothing(d.To), to))
@@ -142,14 +135,14 @@ func defaultsOf(to string, all []Effective) (items []string) {
 	return items
 }
 
-func (c Charts) rows(from, to, source string, v *Values, command string) []Row {
+func (c Charts) rows(from, to, source string, v *Values) []Row {
 	whole := Row{
 		Part: PartConfiguration, Name: c.ConfigMap, State: Fine, Decides: true, From: fmt.Sprintf("%d keys", c.From),
 		To: fmt.Sprintf("%d keys", c.To), Back: fmt.Sprintf("%d keys", c.From),
 		Says: fmt.Sprintf("the charts of %s and %s render it with %d and %d keys from %s", from, to, c.From, c.To, source),
 	}
 	if c.Refused != "" {
-		whole.To, whole.State, whole.Command = "refused", Fails, command
+		whole.To, whole.State = "refused", Fails
 		whole.Says = fmt.Sprintf("the chart of %s refuses the values of %s: %s", to, source, c.Refused)
 		whole.Remedy = "change the values as the chart says"
 	}
@@ -189,7 +182,6 @@ func (c Charts) rows(from, to, source string, v *Values, command string) []Row {
 	)...)
 }
 
-// row is that of a key which both charts set, or one of them with a note.
 func (c Change) row(from, to string) Row {
 	r := Row{Part: PartConfiguration, Name: c.Key, From: orNothing(c.From), To: orNothing(c.To), State: Warning}
 	switch c.Kind {

@@ -37,7 +37,6 @@ func (c ConfigMap) String() string {
 	return c.Namespace + "/" + name
 }
 
-// object is the part of a Kubernetes object that is used.
 type object struct {
 	Kind     string `json:"kind"`
 	Metadata struct {
@@ -48,9 +47,8 @@ type object struct {
 	Items []object       `json:"items"` // of a List
 }
 
-// ReadConfigMap finds a ConfigMap in a stream of YAML or JSON documents, as helm template
-// and kubectl get print it: the one with the name, or the only one. The error is one
-// sentence about what is wrong with the stream.
+// ReadConfigMap finds a ConfigMap in a stream of YAML or JSON documents, as helm template and kubectl get print it:
+// the one with the name, or the only one. The error is one sentence.
 func ReadConfigMap(stream io.Reader, name string) (ConfigMap, error) {
 	documents := apiyaml.NewYAMLReader(bufio.NewReader(stream))
 	var found []object
@@ -86,17 +84,14 @@ func ReadConfigMap(stream io.Reader, name string) (ConfigMap, error) {
 		}
 	}
 	if len(found) > 1 {
-		var names []string
-		named := slices.DeleteFunc(slices.Clone(found), func(o object) bool { return o.Metadata.Name != name })
-		for _, o := range found {
-			names = append(names, o.Metadata.Name)
-		}
+		named := each.Where(found, func(o object) bool { return o.Metadata.Name == name })
 		if len(named) != 1 {
 			expected := "expected one"
 			if name != "" {
 				expected += ", or one that is named " + name
 			}
-			return ConfigMap{}, fmt.Errorf("there are %d ConfigMaps (%s): %s", len(found), strings.Join(names, ", "), expected)
+			return ConfigMap{}, fmt.Errorf("there are %d ConfigMaps (%s): %s", len(found),
+				each.Joined(found, ", ", func(o object) string { return o.Metadata.Name }), expected)
 		}
 		found = named
 	}
@@ -117,13 +112,13 @@ func ReadConfigMap(stream io.Reader, name string) (ConfigMap, error) {
 	return c, nil
 }
 
-// isConfigMap finds a ConfigMap, or a list that may have one, in YAML or JSON.
+// It finds also a list that may have one, in YAML or JSON.
 var isConfigMap = regexp.MustCompile(`(?m)^\s*"?kind"?:\s*"?(ConfigMap|List|ConfigMapList)\b`)
 
 var isProxyConfig = regexp.MustCompile(`(?m)^\s*"?kind"?:\s*"?KubeProxyConfiguration\b`)
 
-// Document is a configuration that is given as it is, or under a key of the only ConfigMap
-// of a stream. The error is one sentence.
+// Document is a configuration as it is given, or under a key of the only ConfigMap of a stream. The error is one
+// sentence.
 func Document(text []byte, key string) (string, error) {
 	if !isConfigMap.Match(text) {
 		return string(text), nil
@@ -139,7 +134,6 @@ func Document(text []byte, key string) (string, error) {
 	return document, nil
 }
 
-// documentIn is the configuration in the data of a ConfigMap.
 func documentIn(data map[string]string, key string) (string, error) {
 	document, there := data[key]
 	for _, other := range slices.Sorted(maps.Keys(data)) {
@@ -153,14 +147,13 @@ func documentIn(data map[string]string, key string) (string, error) {
 	return document, nil
 }
 
-// ConfigMapOf is the name that the ConfigMap of a component usually has; false if relapse does
-// not compare the component's keys.
+// ConfigMapOf is the usual name of a component's ConfigMap; false if relapse does not compare its keys.
 func ConfigMapOf(component string) (string, bool) {
 	_, name, _ := strings.Cut(cilium.ConfigMap, "/")
 	return name, component == configdrift.Component
 }
 
-// ciliumTable is the table of Cilium's keys, with what two versions themselves state.
+// ciliumTable has what two versions themselves state of the keys.
 func ciliumTable(ctx context.Context, versions ...string) (*configdrift.Table, error) {
 	var references []configdrift.Reference
 	for _, version := range versions {

@@ -9,9 +9,9 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// failoverRow compares a failover of an address that nodes answer for by ARP with both versions: the
-// new one must not take longer than the old one by more than a path may go unanswered.
-func failoverRow(m upgrade.Measures, name string, t Thresholds, command string) Row {
+// failoverRow compares a failover of an address by ARP with both versions: the new one must not take longer than the
+// old one by more than a path may go unanswered.
+func failoverRow(m upgrade.Measures, name string, t Thresholds) Row {
 	r := Row{Part: PartUpgrade, Name: name, State: NotJudged, Decides: true, Says: name + ": it was not tried with both versions"}
 	tried := each.Where(m.Failovers, func(f upgrade.Failover) bool { return f.Name == name })
 	if len(tried) != 2 {
@@ -37,14 +37,10 @@ func failoverRow(m upgrade.Measures, name string, t Thresholds, command string) 
 	default:
 		r.State = Fine
 	}
-	if r.State == Fails {
-		r.Command = command
-	}
 	r.Says = name + ": " + strings.Join(says, "; ")
 	return r
 }
 
-// gap is the longest time for which a path went unanswered.
 func gap(f upgrade.Failover) (longest int64) {
 	for _, p := range f.Paths {
 		longest = max(longest, p.LongestGapMS)

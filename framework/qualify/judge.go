@@ -13,11 +13,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// Judge decides from what was found. Command repeats the qualification. The caller sets
-// Began, TookMS and Relapse.
-//
-// Where the upgrade was made under two settings, and the verdicts differ, it is UNKNOWN: only the
-// user knows which of both holds.
+// Judge decides from what was found. Command repeats the qualification. The caller sets Began, TookMS and Relapse.
+// / An upgrade under two settings with different verdicts is UNKNOWN: only the user knows which of both holds.
 func Judge(in Inputs, t Thresholds, command string) Qualification {
 	q := judge(in, t, command)
 	if in.Otherwise == nil {
@@ -48,7 +45,7 @@ func judge(in Inputs, t Thresholds, command string) Qualification {
 		of := &in.Incidents[i]
 		of.Outcome = advise.OutcomeOf(of.From.Outcome, of.To.Outcome, of.OfUpgrade)
 		row := of.row(in.From, in.To)
-		if answer, there := of.answered(in, t, command); there {
+		if answer, there := of.answered(in, t); there {
 			row = answer
 		}
 		if of.Outcome == advise.StillThere {
@@ -58,7 +55,7 @@ func judge(in Inputs, t Thresholds, command string) Qualification {
 		rows = append(rows, row)
 	}
 	q := Qualification{Schema: Schema, Command: command, Thresholds: t, Inputs: in}
-	upgraded := in.Upgrade.rows(t, command)
+	upgraded := in.Upgrade.rows(t)
 	if m := in.Upgrade.Measures; m != nil && m.Upgrade == nil && strings.Contains(m.Stopped, upgrade.Unclean) {
 		upgraded[0].Says += in.Values.concerned(m.Stopped)
 	} else if m != nil {
@@ -68,7 +65,12 @@ func judge(in Inputs, t Thresholds, command string) Qualification {
 			}
 		}
 	}
-	q.Rows = slices.Concat(still, in.Path.rows(in.From, in.To), in.configuration(command), rows, upgraded)
+	q.Rows = slices.Concat(still, in.Path.rows(in.From, in.To), in.configuration(), rows, upgraded)
+	for i, row := range q.Rows {
+		if row.State == Fails {
+			q.Rows[i].Command = cmp.Or(row.Command, command)
+		}
+	}
 	q.NotTested = in.notTested(q.Rows)
 	q.Verdict, q.Why = conclude(q.Rows)
 	if q.Verdict == Go {
@@ -77,7 +79,7 @@ func judge(in Inputs, t Thresholds, command string) Qualification {
 	return q
 }
 
-// conclude returns the verdict of the rows, and the reason for it unless it is GO.
+// conclude returns the verdict of the rows, and the reason unless it is GO.
 func conclude(rows []Row) (Verdict, string) {
 	if why := sayings(rows, func(r Row) bool { return r.State == Fails }); why != "" {
 		return NoGo, why
@@ -152,14 +154,11 @@ func (q Qualification) whyGo() string {
 	return why
 }
 
-func (in Inputs) configuration(command string) []Row {
-	if c := in.Configuration; c.Charts != nil {
-		return append(c.Charts.rows(in.From, in.To, c.Source, in.Values, command), driftRows(c.Drifts, in.To)...)
+func (in Inputs) configuration() []Row {
+	c, from, to := in.Configuration, in.From, in.To
+	if c.Charts != nil {
+		return append(c.Charts.rows(from, to, c.Source, in.Values), driftRows(c.Drifts, to)...)
 	}
-	return in.Configuration.rows(in.From, in.To, command)
-}
-
-func (c Configuration) rows(from, to, command string) []Row {
 	whole := Row{Part: PartConfiguration, Name: "start", State: Fine, Decides: c.Decides || c.NotAsked == ""}
 	switch {
 	case c.NotAsked != "" && c.Decides:
@@ -177,7 +176,7 @@ func (c Configuration) rows(from, to, command string) []Row {
 		whole.Says = fmt.Sprintf("%s does not start with %s, and %s does: %s", from, c.ConfigMap, to, c.RefusedFrom)
 	}
 	if c.RefusedTo != "" {
-		whole.To, whole.State, whole.Command = configdrift.Refused, Fails, command
+		whole.To, whole.State = configdrift.Refused, Fails
 		whole.Says = fmt.Sprintf("%s does not start with %s: %s", to, c.ConfigMap, c.RefusedTo)
 		whole.Remedy = c.remedy(to)
 	}
@@ -240,7 +239,6 @@ func orNothing(value string) string { return cmp.Or(value, "nothing") }
 
 func joined(remedies []string) string { return strings.Join(remedies, "; ") }
 
-// notTested says what the verdict does not cover.
 func (in Inputs) notTested(rows []Row) []string {
 	all := []string{}
 	for _, r := range rows {

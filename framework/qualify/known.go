@@ -17,8 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// Collect reads the results of all qualifications and bisections in a folder of reports. A bisection is of one of
-// the scenarios.
+// Collect reads the results of all qualifications and bisections in a folder of reports.
 func Collect(dir string, scenarios []framework.Scenario) (all []advise.Known, err error) {
 	if dir, err = filepath.EvalSymlinks(dir); err != nil { // it may be the link latest
 		return nil, err
@@ -53,7 +52,7 @@ func Collect(dir string, scenarios []framework.Scenario) (all []advise.Known, er
 	return all, errors.Join(errs...)
 }
 
-// bisected are the results of a bisection that says when it began. Where the upgrade causes the incident, one of both versions
+// bisected are the results of a bisection with a time. Where the upgrade causes the incident, one of both versions
 // was given with it, under a name of the component as in relapse run --with.
 func bisected(b bisect.Record, report string, scenarios []framework.Scenario) (all []advise.Known) {
 	of, there := each.First(scenarios, func(s framework.Scenario) bool { return s.Incident.Name == b.Scenario })
@@ -96,8 +95,8 @@ func bisected(b bisect.Record, report string, scenarios []framework.Scenario) (a
 	return all
 }
 
-// known are the results of a qualification. A verdict that rests on what was known before alone is none, nor is UNKNOWN, unless
-// two settings have a verdict each.
+// known are the results of a qualification. A verdict that rests on earlier ones alone is none, nor is UNKNOWN,
+// unless two settings have a verdict each.
 func (q Qualification) known(report string) (all []advise.Known) {
 	in := q.Inputs
 	base := advise.Known{Component: in.Component, From: in.From, To: in.To, When: q.Began.UTC().Format(time.RFC3339), Report: report}
@@ -145,7 +144,6 @@ func (q Qualification) known(report string) (all []advise.Known) {
 	return all
 }
 
-// under are the settings that a verdict depends on.
 func (in Inputs) under(t Thresholds) string {
 	all := []string{in.Mode, in.Under}
 	if in.Family != "" {

@@ -46,8 +46,8 @@ type Likeness struct {
 	Told []string
 }
 
-// program is how the pods of a component are known: by the kind of their workload, the names of the container, and the end of
-// the name of its image.
+// program is how a component's pods are known: the kind of their workload, the container, and the end of its image's
+// name.
 type program struct {
 	of         schema.GroupVersionResource
 	containers []string
@@ -75,8 +75,7 @@ var programs = map[string]program{
 	"kube-router": {daemonSets, []string{"kube-router"}, "kube-router"},
 }
 
-// ownTypes are a component's own types of which its lab takes objects, or says why it does not. Of an object in several versions
-// of its type the last one counts.
+// ownTypes are a component's own types that matter to its lab. Of an object in several versions the last one counts.
 var ownTypes = map[string][]schema.GroupVersionResource{
 	"cilium": versionsOf("cilium.io", []string{"v2alpha1", "v2"}, "ciliumbgpclusterconfigs", "ciliumbgppeerconfigs", "ciliumbgpadvertisements",
 		"ciliumbgpnodeconfigoverrides", "ciliumbgppeeringpolicies", "ciliumloadbalancerippools", "ciliuml2announcementpolicies"),
@@ -93,8 +92,8 @@ func versionsOf(group string, versions []string, resources ...string) (all []sch
 	return all
 }
 
-// LikenessOf reads of a bundle what says how a component runs there. From is a version if the user has stated one. The error is a
-// *ValuesError if the bundle does not have it.
+// LikenessOf reads of a bundle how a component runs there. From may be stated. The error is a *ValuesError if the
+// bundle lacks it.
 func LikenessOf(ctx context.Context, component, from, file string) (Likeness, error) {
 	var l Likeness
 	if known := upgrade.Components(); !slices.Contains(known, component) {
@@ -140,8 +139,8 @@ func LikenessOf(ctx context.Context, component, from, file string) (Likeness, er
 	return l, err
 }
 
-// InBundle are the versions of components that pods of a bundle run, and the address families of its nodes' pods, or else of its
-// nodes: empty if they are not known.
+// InBundle are the versions of components in a bundle, and the address families of its nodes' pods, or else of its
+// nodes, as far as known.
 func InBundle(file string, components ...string) (versions map[string]string, families []topology.Family, err error) {
 	b, err := bundle.Open(file, cluster)
 	if err != nil {
@@ -187,7 +186,6 @@ func objectsOf[T any](b *bundle.Bundle, r schema.GroupVersionResource) (all []T)
 	return all
 }
 
-// workload is one whose pods are a component's.
 type workload struct {
 	namespace, name, version string
 	container                corev1.Container
@@ -230,7 +228,7 @@ func (is program) workloads(b *bundle.Bundle) (all, others []workload) {
 	return all, others
 }
 
-// running is the workload of a component in a bundle: the only one, or the one of the version that the user has stated.
+// running is the only workload of a component in a bundle, or the one of the stated version.
 func running(b *bundle.Bundle, component, stated string) (workload, error) {
 	is := programs[component]
 	all, others := is.workloads(b)
@@ -261,7 +259,6 @@ func running(b *bundle.Bundle, component, stated string) (workload, error) {
 		strings.Join(is.containers, " or "))
 }
 
-// read takes the version from the tag of an image of the program.
 func (w *workload) read(image string) {
 	ref, err := snapshot.ParseReference(w.container.Image)
 	is, own := ref.IsOf(image)
@@ -288,7 +285,6 @@ func (w workload) mode() string {
 	return mode
 }
 
-// configMaps are those that its pods mount.
 func (w workload) configMaps() (names []string) {
 	for _, v := range w.volumes {
 		if v.ConfigMap != nil {
@@ -347,8 +343,8 @@ func (l *Likeness) manifests(b *bundle.Bundle, component, namespace string) erro
 	return nil
 }
 
-// valueOf are the values of Cilium's chart that the lab and the paths of its traffic depend on, by the key of cilium-config
-// that the chart writes of each. Source: install/kubernetes/cilium/templates/cilium-configmap.yaml of 1.16 to 1.19.
+// valueOf are the values of Cilium's chart that the lab and its paths depend on, by their keys of cilium-config.
+// Source: install/kubernetes/cilium/templates/cilium-configmap.yaml of 1.16 to 1.19.
 var valueOf = map[string]string{
 	"routing-mode": "routingMode", "tunnel-protocol": "tunnelProtocol", "ipam": "ipam.mode", "datapath-mode": "bpf.datapathMode",
 	"auto-direct-node-routes": "autoDirectNodeRoutes", "enable-endpoint-routes": "endpointRoutes.enabled",
@@ -362,8 +358,8 @@ var valueOf = map[string]string{
 	"enable-wireguard": "encryption.enabled", "enable-ipsec": "encryption.enabled", "default-lb-service-ipam": "defaultLBServiceIPAM",
 }
 
-// values takes the values of the Helm release, or else what cilium-config says of them, and names the keys of cilium-config that
-// a release with these values has otherwise than the bundle.
+// values takes the values of the Helm release, or else of cilium-config, and names the keys of that which a release
+// with these values would have otherwise.
 func (l *Likeness) values(ctx context.Context, b *bundle.Bundle) error {
 	has, why := configMap(b, cilium.ConfigMap)
 	file, text, err := b.HelmValues()
@@ -418,7 +414,6 @@ func (l *Likeness) values(ctx context.Context, b *bundle.Bundle) error {
 	return nil
 }
 
-// valuesIn are the values that the keys of cilium-config say.
 func valuesIn(config map[string]string) map[string]any {
 	values := map[string]any{}
 	for key, at := range valueOf {

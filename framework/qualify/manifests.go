@@ -23,10 +23,10 @@ type ManifestsError struct{ Err error }
 func (e *ManifestsError) Error() string { return e.Err.Error() }
 func (e *ManifestsError) Unwrap() error { return e.Err }
 
-// CheckManifests asks the types of both versions what an API server would say of a user's objects. It
-// returns the objects without the fields that the old version does not have, and a clause for each
-// field that one of the versions does not have, and for what the new one would refuse. It downloads the
-// vendor's modules if need be. The error is a *ManifestsError if the old version refuses an object.
+// CheckManifests asks the types of both versions what an API server would say of a user's objects. It returns the
+// objects without fields that the old version lacks, and a clause for each field that a version lacks, and for what
+// the new one would refuse. It downloads the vendor's modules if need be. The error is a *ManifestsError if the old
+// version refuses an object.
 func CheckManifests(ctx context.Context, component, from, to, text string) (kept string, told []string, err error) {
 	if component != "metallb" && (component != "cilium" || bisect.Compare(from, labvalues.First) < 0) {
 		return text, nil, nil
@@ -88,7 +88,7 @@ func typesOf(ctx context.Context, component, version string) (objects.Types, err
 		return nil, err
 	}
 	if component == "metallb" {
-		rendered, err := c.Render(metalLBRelease(nil, false))
+		rendered, err := c.Render(release(c, nil, false))
 		return objects.TypesOf(append(rendered.Objects, rendered.CRDs...)), err
 	}
 	var all []unstructured.Unstructured

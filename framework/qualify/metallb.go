@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
-	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/component/metallb"
 )
 
@@ -23,13 +22,11 @@ func (v *Values) adaptMetalLB(ctx context.Context, from, to *chart.Chart, users 
 		return metallb.NoFRRK8s()
 	}
 	v.lab, v.Replaced = metallb.Adapt(users, from.Version, to.Version)
-	users, err := v.withoutVariables(users, func(text string) bool {
-		return from.Renders(metalLBRelease(v.lab, false), text) || to.Renders(metalLBRelease(v.lab, true), text)
-	})
+	users, err := v.withoutVariables(from, to, users)
 	if err != nil {
 		return err
 	}
-	if err := v.unread(ctx, from, to, func(upgrade bool) chart.Release { return metalLBRelease(users, upgrade) }); err != nil {
+	if err := v.unread(ctx, from, to, users); err != nil {
 		return err
 	}
 	before, err := metalLBOf(from, users, false)
@@ -38,7 +35,7 @@ func (v *Values) adaptMetalLB(ctx context.Context, from, to *chart.Chart, users 
 	}
 	v.rendered = Charts{ConfigMap: "controller and speaker", From: len(before), Changes: []Change{}, Defaults: []Effective{}}
 	after, err := metalLBOf(to, users, true)
-	if refused := (*chart.RefusedError)(nil); errors.As(err, &refused) {
+	if refused, is := errors.AsType[*chart.RefusedError](err); is {
 		v.rendered.Refused = refused.Why
 		return nil
 	}
@@ -56,18 +53,9 @@ func (v *Values) adaptMetalLB(ctx context.Context, from, to *chart.Chart, users 
 	return nil
 }
 
-func metalLBRelease(values map[string]any, upgrade bool) chart.Release {
-	return chart.Release{
-		Name: "metallb", Namespace: "metallb-system", Values: values, KubeVersion: kubeadm.KubernetesVersion, Upgrade: upgrade,
-		// Values may ask for it: a chart refuses them if the cluster lacks the types.
-		APIVersions: []string{"monitoring.coreos.com/v1"},
-	}
-}
-
-// metalLBOf are the settings of MetalLB's programs that a chart renders: arguments and
-// environment of each container, and the files of FRR.
+// metalLBOf are a chart's settings of MetalLB's programs: arguments and environment of containers, and files of FRR.
 func metalLBOf(c *chart.Chart, values map[string]any, upgrade bool) (map[string]string, error) {
-	rendered, err := c.Render(metalLBRelease(values, upgrade))
+	rendered, err := c.Render(release(c, values, upgrade))
 	if err != nil {
 		return nil, err
 	}
@@ -90,12 +78,8 @@ func metalLBOf(c *chart.Chart, values map[string]any, upgrade bool) (map[string]
 	for _, o := range rendered.Objects {
 		var err error
 		switch o.GetKind() {
-		case "DaemonSet":
+		case "DaemonSet", "Deployment": // which have the template at the same place
 			var set appsv1.DaemonSet
-			err = runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &set)
-			of(set.Spec.Template.Spec)
-		case "Deployment":
-			var set appsv1.Deployment
 			err = runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &set)
 			of(set.Spec.Template.Spec)
 		case "ConfigMap":

@@ -13,8 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// Path is the path from one version to the other through the vendor's releases, as far as
-// the lists of releases are complete.
+// Path is the path between two versions through the vendor's releases, as far as their lists are complete.
 type Path struct {
 	// Skipped are the minors between those of From and To, lowest first.
 	Skipped []string `json:"skipped"`
@@ -29,8 +28,7 @@ type Path struct {
 // Release is a version of a list.
 type Release struct {
 	Version string `json:"version"`
-	// Buildable is set if a recipe builds it.
-	// Whether the module proxy serves its source is not known before it is built.
+	// Buildable is set if a recipe builds it. Whether the module proxy serves its source is only then known.
 	Buildable bool `json:"buildable"`
 }
 

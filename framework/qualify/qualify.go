@@ -1,6 +1,6 @@
-// Package qualify judges an upgrade of a component before it is made: by what the configuration
-// means to both versions, by the incidents of the catalogue at both, and by what an upgrade and its
-// rollback on a lab did to traffic. A Runner finds that out, and Judge, which is pure, decides.
+// Package qualify judges an upgrade of a component before it is made: by what the configuration means to both
+// versions, by the incidents of the catalogue at both, and by what an upgrade and its rollback on a lab did to
+// traffic. A Runner finds that out, and Judge, which is pure, decides.
 package qualify
 
 import (
@@ -24,8 +24,7 @@ type Verdict string
 // Verdicts.
 const (
 	Go Verdict = "GO"
-	// NoGo: an incident is introduced, the new version refuses the configuration, or a
-	// threshold is exceeded.
+	// NoGo: an incident is introduced, the new version refuses the configuration, or a threshold is exceeded.
 	NoGo Verdict = "NO-GO"
 	// Unknown: a part that decides could not be judged.
 	Unknown Verdict = "UNKNOWN"
@@ -88,8 +87,8 @@ type Row struct {
 	// Part is "path", "configuration", "incident" or "upgrade", and Name what the row is about.
 	Part string `json:"part"`
 	Name string `json:"name"`
-	// From, During, To and Back are its cells: with the old version, during the upgrade,
-	// with the new version, and during and after the rollback. Each may be empty.
+	// From, During, To and Back are its cells: with the old version, during the upgrade, with the new version, and
+	// during and after the rollback. Each may be empty.
 	From   string `json:"from"`
 	During string `json:"during"`
 	To     string `json:"to"`
@@ -98,8 +97,7 @@ type Row struct {
 	// Decides is set if the verdict is UNKNOWN when the row could not be judged.
 	Decides bool   `json:"decides"`
 	Says    string `json:"says"` // a sentence without its full stop
-	// Remedy is a documented one, Issue the vendor's, and Command reproduces the row. They
-	// are set as far as they are known.
+	// Remedy is a documented one, Issue the vendor's, and Command reproduces the row, as far as known.
 	Remedy  string `json:"remedy,omitempty"`
 	Issue   string `json:"issue,omitempty"`
 	Command string `json:"command,omitempty"`
@@ -113,15 +111,13 @@ type Inputs struct {
 	Component string `json:"component"`
 	From      string `json:"from"`
 	To        string `json:"to"`
-	// Subnets is the prefix into which the networks of the labs were moved; empty: they
-	// had the documented subnets.
+	// Subnets is the prefix into which the networks of the labs were moved; empty: they had the documented subnets.
 	Subnets netip.Prefix `json:"subnets,omitzero"`
 	// Values are nil unless the user has given values of the vendor's chart.
 	Values        *Values       `json:"values,omitempty"`
 	Path          Path          `json:"path"`
 	Configuration Configuration `json:"configuration"`
-	// Settings is a digest of what the user has given for the upgrade on the lab, and of the
-	// values of the chart that the lab has in their place.
+	// Settings is a digest of what the user has given for the lab of the upgrade, and of the chart's values there.
 	Settings string `json:"settings,omitempty"`
 	// Mode is the mode in which the component ran on the lab of the upgrade, if it has several.
 	Mode string `json:"mode,omitempty"`
@@ -131,38 +127,34 @@ type Inputs struct {
 	Under string `json:"under,omitempty"`
 	// Replaced are what the labs had in place of parts of the user's settings.
 	Replaced []string `json:"replaced,omitempty"`
-	// Incidents are those of the catalogue that test the component. LeftOut are reasons why
-	// others did not run.
+	// Incidents are those of the catalogue that test the component. LeftOut is why others did not run.
 	Incidents []Incident `json:"incidents"`
 	LeftOut   []string   `json:"left_out,omitempty"`
 	Upgrade   Upgrade    `json:"upgrade"`
-	// Otherwise is the upgrade once more, under a setting that the user may have in place of Under; nil
-	// unless nobody has said which.
+	// Otherwise is the upgrade under a setting that the user may have in place of Under; nil unless nobody has said
+	// which.
 	Otherwise *Otherwise `json:"otherwise,omitempty"`
-	// Built is, by version, how its images are built if that is not with the modules that
-	// the vendor has chosen.
+	// Built is, by version, how its images are built if that is not with the modules that the vendor has chosen.
 	Built map[string]string `json:"built,omitempty"`
 }
 
 // Configuration is the effect of the upgrade on the user's own configuration.
 type Configuration struct {
-	// Source is where it was read, empty if none was given. ConfigMap is its name, as
-	// namespace/name, and Keys is how many keys it has.
+	// Source is where it was read; empty: none was given. ConfigMap is its namespace/name, and Keys the number of its
+	// keys.
 	Source    string `json:"source"`
 	ConfigMap string `json:"config_map"`
 	Keys      int    `json:"keys"`
 	// NotAsked says why it was not compared; empty if it was. Decides is set if it could have been.
 	NotAsked string `json:"not_asked,omitempty"`
 	Decides  bool   `json:"decides,omitempty"`
-	// RefusedFrom and RefusedTo say why a version does not start with it; empty if no reason is
-	// known.
+	// RefusedFrom and RefusedTo say why a version does not start with it; empty: no reason is known.
 	RefusedFrom string `json:"refused_from,omitempty"`
 	RefusedTo   string `json:"refused_to,omitempty"`
 	// Drifts are the effects on its keys, and on keys that are not set.
 	Drifts []configdrift.Drift `json:"drifts"`
-	// Charts compares what the charts of both versions render; nil unless the user has
-	// given values. Then the fields above but Source are empty, and Drifts are those with which
-	// the agent of the new version does not start.
+	// Charts compares what the charts of both versions render; nil without values. Else the fields above but Source
+	// are empty, and Drifts are those with which the agent of the new version does not start.
 	Charts *Charts `json:"charts,omitempty"`
 }
 
@@ -178,19 +170,17 @@ type Incident struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
 	Form  string `json:"form"` // "whole" or "slice"
-	// OfUpgrade is set if the upgrade itself causes the incident, and not one version.
-	// Then From is empty, and To is the result of the upgrade.
+	// OfUpgrade is set if the upgrade itself causes the incident: From is empty, and To the result of the upgrade.
 	OfUpgrade bool `json:"of_upgrade"`
-	// AnsweredBy is the path of the upgrade that answers the incident's question if its script
-	// runs with neither version; empty if none does, or if the script runs.
+	// AnsweredBy is the path of the upgrade that answers the incident's question if its script runs with neither
+	// version.
 	AnsweredBy string `json:"answered_by,omitempty"`
 	// NotAsked is why its script runs with neither version; empty if it runs.
 	NotAsked string         `json:"not_asked,omitempty"`
 	Outcome  advise.Outcome `json:"outcome"`
 	From     Seen           `json:"from"`
 	To       Seen           `json:"to"`
-	// Remedies are the documented ones, Issue is the vendor's, if there is one, and
-	// Command reproduces the incident.
+	// Remedies are the documented ones, Issue is the vendor's, and Command reproduces the incident.
 	Remedies []string `json:"remedies"`
 	Issue    string   `json:"issue,omitempty"`
 	Command  string   `json:"command"`
@@ -223,8 +213,7 @@ type Otherwise struct {
 	Upgrade
 }
 
-// row is the incident's row. One that could not be judged decides only if the upgrade may
-// have introduced it.
+// row is the incident's row. One that could not be judged decides only if the upgrade may have introduced it.
 func (i Incident) row(from, to string) Row {
 	r := Row{Part: PartIncident, Name: i.Name, From: i.From.cell(), To: i.To.cell(), State: Fine, Decides: true}
 	if i.OfUpgrade {
@@ -255,24 +244,23 @@ func (i Incident) row(from, to string) Row {
 			r.Says = fmt.Sprintf("%s (%s) is not caused by this upgrade", i.Name, i.Title)
 		}
 	case advise.NotJudgeable:
+		r.State = NotJudged
 		// An upgrade does not introduce what To does not have, nor what From has.
 		switch {
 		case i.To.Outcome == bisect.Unaffected:
-			r.State, r.Decides = NotJudged, false
+			r.Decides = false
 			r.Says = fmt.Sprintf("%s (%s) is not judged with %s (%s); %s is not affected", i.Name, i.Title, from, i.From.Why, to)
 		case i.From.Outcome == bisect.Affected:
-			r.State, r.Decides = NotJudged, false
+			r.Decides = false
 			r.Says = fmt.Sprintf("%s (%s): %s is affected, and %s is not judged (%s): it is fixed or still there",
 				i.Name, i.Title, from, to, i.To.Why)
 		case i.To.Outcome == bisect.Affected:
-			r.State = NotJudged
+			r.Command = i.Command
 			r.Says = fmt.Sprintf("%s (%s): %s is affected, and %s is not judged (%s): it is introduced or still there",
 				i.Name, i.Title, to, from, i.From.Why)
-			r.Command = i.Command
 		default:
-			r.State = NotJudged
-			r.Says = fmt.Sprintf("%s (%s) is not judged with %s: %s", i.Name, i.Title, to, i.To.Why)
 			r.Command = i.Command
+			r.Says = fmt.Sprintf("%s (%s) is not judged with %s: %s", i.Name, i.Title, to, i.To.Why)
 		}
 	}
 	if i.To.Verdict == string(framework.Refused) && r.State == Fine {
@@ -285,7 +273,6 @@ func (i Incident) row(from, to string) Row {
 	return r
 }
 
-// known reports whether a verdict of the incident is one of an earlier run.
 func (i Incident) known() bool { return i.From.Known || i.To.Known }
 
 func (s Seen) cell() string {

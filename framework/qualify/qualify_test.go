@@ -31,7 +31,6 @@ var bounds = Thresholds{MaxGapMS: 1000, MaxLost: 0.001}
 
 const again = "relapse qualify c 1.0.0 1.1.0"
 
-// begun is when everything began.
 var begun = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // clean is a path on which nothing was lost.
@@ -62,7 +61,6 @@ func phase(paths ...upgrade.Path) upgrade.Phase {
 	}
 }
 
-// harmless is an upgrade and a rollback in which nothing was lost.
 func harmless() *upgrade.Measures {
 	rollout := func(from, to string) *upgrade.Rollout {
 		restarted := upgrade.Path{Name: "pod to pod", Probes: []string{"a->b", "b->a"}, Each: []upgrade.ProbeCount{
@@ -79,8 +77,7 @@ func harmless() *upgrade.Measures {
 	}
 }
 
-// incident is one that was seen with both versions. An empty verdict is a version
-// that was not judged.
+// incident is one that was seen with both versions. An empty verdict is a version that was not judged.
 func incident(from, to string) Incident {
 	seen := func(verdict string) Seen {
 		switch verdict {
@@ -99,7 +96,6 @@ func incident(from, to string) Incident {
 	}
 }
 
-// fine is an upgrade of which nothing speaks against.
 func fine() Inputs {
 	return Inputs{
 		Component: "c", From: "1.0.0", To: "1.1.0", Incidents: []Incident{incident("prevented", "prevented")},
@@ -386,7 +382,6 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// How a version is built, if that is not as the vendor builds it, is said.
 func TestBuiltOtherwise(t *testing.T) {
 	in := fine()
 	in.Built = map[string]string{"1.1.0": "whole, with x.dev/d v1.1.0 for v1.0.0"}
@@ -394,7 +389,6 @@ func TestBuiltOtherwise(t *testing.T) {
 	must.Equal(t, want, true, slices.Contains(Judge(in, bounds, again).NotTested, want))
 }
 
-// What was there before, and is there after, comes first.
 func TestStillThereComesFirst(t *testing.T) {
 	in := fine()
 	in.Incidents = []Incident{incident("prevented", "reproduced"), incident("reproduced", "reproduced")}
@@ -480,7 +474,6 @@ func TestWritten(t *testing.T) {
 	must.Equal(t, "left", nil, must.Get(filepath.Glob(filepath.Join(dir, "*.tmp")))(t))
 }
 
-// Parts that have not run must meet the schema as well.
 func TestUnfinishedMeetsTheSchema(t *testing.T) {
 	q := Judge(Inputs{Component: "c", From: "1.0.0", To: "1.1.0", Incidents: []Incident{{Name: "i", Form: "slice"}}}, bounds, "")
 	must.NoError(t, schema.Validate("qualification", must.Get(json.Marshal(q))(t)))
@@ -557,6 +550,6 @@ func TestBadValueIsNotJudged(t *testing.T) {
 	}}}
 	r, _ := each.First(Judge(in, bounds, again).Rows, func(r Row) bool { return r.Name == "k" })
 	must.Equal(t, r, [...]any{NotJudged, true}, [...]any{r.State, r.Decides})
-	v, _ := conclude(in.configuration(again))
+	v, _ := conclude(in.configuration())
 	must.Equal(t, "", Unknown, v)
 }

@@ -10,8 +10,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// A failover that takes longer with the new version than with the old one is a NO-GO, and so is one
-// that only the old one does.
 func TestFailoverRow(t *testing.T) {
 	moved := func(after, gap time.Duration) upgrade.Failover {
 		return upgrade.Failover{
@@ -64,8 +62,8 @@ func TestFailoverRow(t *testing.T) {
 	}
 }
 
-// The address from which pods' packets arrive outside may not change. An incident that is about
-// it, and whose script does not run, is judged by that.
+// The address from which pods' packets arrive outside may not change. An incident that is about it, and whose script
+// does not run, is judged by that.
 func TestSources(t *testing.T) {
 	const path = "source address"
 	source := func(address, of string, packets int) upgrade.Source {

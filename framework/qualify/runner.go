@@ -33,18 +33,17 @@ type Request struct {
 	// Config is the user's own configuration, nil if none was given, and Source is where
 	Config *ConfigMap
 	Source string
-	// Values are the user's values of the vendor's chart; nil if none were given. Settings
-	// are those of components that run with them on the lab of the upgrade.
+	// Values are the user's values of the vendor's chart; nil: none. Settings are those of other components.
 	Values   *Values
 	Settings upgrade.Settings
 	// Told are what CheckManifests says of the manifests.
 	Told       []string
 	Thresholds Thresholds
-	// Subnets is the prefix into which the networks of all labs are moved, one lab after the
-	// other; the zero value: they have the documented subnets.
+	// Subnets is the prefix into which the networks of all labs are moved, one after the other; zero: the documented
+	// subnets.
 	Subnets netip.Prefix
 	Command string // repeats the qualification
-	// Known are results of earlier runs that are taken in place of runs of incidents; nil: all incidents run.
+	// Known are results of earlier runs in place of runs of incidents; nil: all incidents run.
 	Known []advise.Known
 }
 
@@ -68,15 +67,13 @@ type Runner struct {
 
 // Parts do the work of a qualification.
 type Parts interface {
-	// Available returns an error if the module proxy does not have the version of an
-	// image. It builds nothing.
+	// Available returns an error if the module proxy does not have the version of an image. It builds nothing.
 	Available(ctx context.Context, ref string) error
 	// Incident makes a lab for a scenario; at is the scenario at a version.
 	Incident(s framework.Scenario, at func(version string) (framework.Scenario, error)) VersionLab
 	// Configuration asks both versions of the inputs about a configuration.
 	Configuration(ctx context.Context, in Inputs, config ConfigMap) (Configuration, error)
-	// Upgrade makes an upgrade on a lab under traffic, and back. Its record and evidence
-	// go into a folder.
+	// Upgrade makes an upgrade on a lab under traffic, and back. Its record and evidence go into a folder.
 	Upgrade(ctx context.Context, u upgrade.Upgrade, from, to, dir string) (upgrade.Measures, error)
 	// Recorded returns the measures of the record that Upgrade left in a folder.
 	Recorded(u upgrade.Upgrade, from, to, dir string) (upgrade.Measures, error)
@@ -90,8 +87,7 @@ type VersionLab interface {
 	Down() error
 }
 
-// New prepares a qualification. The scenarios may test the component. The
-// error says what is wrong with the request.
+// New prepares a qualification. The scenarios may test the component. The error says what is wrong with the request.
 func New(q Request, all []framework.Scenario) (*Runner, error) {
 	r := &Runner{Request: q, Progress: engine.Silent, began: time.Now()}
 	var err error
@@ -103,16 +99,15 @@ func New(q Request, all []framework.Scenario) (*Runner, error) {
 	if r.trials, err = trialsOf(all, q.Component, q.From, q.To); err != nil {
 		return nil, err
 	}
-	for i, t := range r.trials {
-		if r.declared.Topology.Dual && slices.Contains(t.scenario.Parameters, framework.Family) {
-			if r.trials[i].scenario, err = t.scenario.Set(map[string]string{framework.Family.Name: framework.Dual}); err != nil {
+	for i := range r.trials {
+		s := &r.trials[i].scenario
+		if r.declared.Topology.Dual && slices.Contains(s.Parameters, framework.Family) {
+			if *s, err = s.Set(map[string]string{framework.Family.Name: framework.Dual}); err != nil {
 				return nil, err
 			}
 		}
-	}
-	if q.Subnets.IsValid() {
-		for i, t := range r.trials {
-			if r.trials[i].scenario, err = t.scenario.Within(q.Subnets); err != nil {
+		if q.Subnets.IsValid() {
+			if *s, err = s.Within(q.Subnets); err != nil {
 				return nil, fmt.Errorf("--subnets: %w", err)
 			}
 		}
@@ -123,8 +118,8 @@ func New(q Request, all []framework.Scenario) (*Runner, error) {
 	return r, r.recall(all)
 }
 
-// recall takes what earlier runs have shown of incidents in place of runs. What is known is of labs with IPv4 alone. A result
-// that contradicts the scenario's record is none: that version runs.
+// recall takes what earlier runs have shown of incidents on labs with IPv4 alone in place of runs, unless it
+// contradicts the scenario's record.
 func (r *Runner) recall(all []framework.Scenario) error {
 	if len(r.Known) == 0 || len(r.trials) == 0 || r.in.Family != "" {
 		return nil
@@ -262,8 +257,8 @@ func (r *Runner) plan() error {
 // effect begins the reason why the configuration was not checked.
 const effect = "the effect on the configuration: "
 
-// LookUp finds out which releases there are, and by which recipes both versions are
-// built. The error is an *images.UnknownVersionError if there is no recipe.
+// LookUp finds out which releases there are, and by which recipes both versions are built. The error is an
+// *images.UnknownVersionError if there is no recipe.
 func (r *Runner) LookUp(ctx context.Context, c *images.Catalogue) error {
 	r.refs, r.catalogue = map[string]string{}, c
 	if err := r.ask(c); err != nil {
@@ -293,8 +288,8 @@ func (r *Runner) Published(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Resume takes over the results of an earlier qualification, which must be of the same request, by
-// its folder. The configuration is asked about again: the file may have changed.
+// Resume takes over the results of an earlier qualification of the same request, by its folder. The configuration is
+// asked about again: the file may have changed.
 func (r *Runner) Resume(dir string) error {
 	earlier, err := Read(dir)
 	if err != nil {
@@ -327,16 +322,11 @@ func (r *Runner) Resume(dir string) error {
 		return fmt.Errorf("%s is of the families %s, not of %s", dir, cmp.Or(was.Family, "ipv4"), cmp.Or(r.in.Family, "ipv4"))
 	}
 	for n := range r.in.Incidents {
-		for _, i := range was.Incidents {
-			if i.Name != r.in.Incidents[n].Name {
-				continue
-			}
-			// Versions that were not available or did not build may be by now.
-			if i.From.Verdict != "" && !i.From.Known {
-				r.in.Incidents[n].From = i.From
-			}
-			if i.To.Verdict != "" && !i.To.Known {
-				r.in.Incidents[n].To = i.To
+		now := &r.in.Incidents[n]
+		then, _ := each.First(was.Incidents, func(i Incident) bool { return i.Name == now.Name })
+		for seen, earlier := range map[*Seen]Seen{&now.From: then.From, &now.To: then.To} {
+			if earlier.Verdict != "" && !earlier.Known { // what was not available or did not build may be by now
+				*seen = earlier
 			}
 		}
 	}
@@ -434,8 +424,8 @@ func (r *Runner) Broken() error { return errors.Join(r.broken...) }
 
 func (r *Runner) save() error { return r.Result().Write(r.Dir) }
 
-// Run does all parts that have no result yet. It ends early, after storing what is known, with
-// engine.ErrInterrupted, an *images.NotPublishedError, or an error after which nothing can run.
+// Run does all parts that have no result yet. It ends early, after storing what is known, with engine.ErrInterrupted,
+// an *images.NotPublishedError, or an error after which nothing can run.
 func (r *Runner) Run(ctx context.Context, p Parts) error {
 	if err := r.save(); err != nil {
 		return err
@@ -463,8 +453,7 @@ func (r *Runner) Run(ctx context.Context, p Parts) error {
 	return report.SetLatest(r.Dir)
 }
 
-// upgrades measures the upgrade, which is what people wait for: it comes before the incidents. A NO-GO that
-// follows from it is certain.
+// upgrades comes before the incidents: people wait for it, and a NO-GO that follows from it is certain.
 func (r *Runner) upgrades(ctx context.Context, p Parts) error {
 	if !r.upgradable {
 		return nil
@@ -488,8 +477,8 @@ func (r *Runner) upgrades(ctx context.Context, p Parts) error {
 	return r.save()
 }
 
-// upgrade measures the upgrade. Of a resumed qualification it judges the record again: the
-// stored measures may be of a relapse that measured less.
+// upgrade measures the upgrade. Of a resumed qualification it judges the record again: the stored measures may be of
+// a relapse that measured less.
 func (r *Runner) upgrade(ctx context.Context, p Parts, u upgrade.Upgrade, in *Upgrade, folder string) error {
 	dir := filepath.Join(r.Dir, folder)
 	if in.Measures != nil {
@@ -513,8 +502,7 @@ func (r *Runner) upgrade(ctx context.Context, p Parts, u upgrade.Upgrade, in *Up
 
 const scope = "qualify"
 
-// checkAvailable finds a version that is not published, or whose upgrade needs a module that
-// is not, before a lab comes up. Both versions are asked for.
+// checkAvailable finds what is not published before a lab comes up: a version, or a module that its upgrade needs.
 func (r *Runner) checkAvailable(ctx context.Context, p Parts) error {
 	var missing []error
 	for _, version := range []string{r.From, r.To} {
@@ -532,8 +520,7 @@ func (r *Runner) checkAvailable(ctx context.Context, p Parts) error {
 	return r.noteBuilt()
 }
 
-// noteBuilt notes the versions that are built with other modules than the vendor has chosen.
-// That is known once the versions are known to be available.
+// noteBuilt is for versions that are known to be available.
 func (r *Runner) noteBuilt() error {
 	if r.catalogue == nil {
 		return nil
@@ -607,34 +594,27 @@ func (r *Runner) try(ctx context.Context, p Parts, t trial, i *Incident) (err er
 	return nil
 }
 
-// keep returns an error after which nothing more can run: an interrupt, a version that
-// is not published, a machine that is not fit. It keeps any other for Broken, also that
-// an image does not build; the part that had it is not judged. If the module proxy does
-// not answer, images that are built already still work.
+// keep returns an error after which nothing more can run: an interrupt, a version that is not published, an unfit
+// machine. Any other it keeps for Broken: the part that had it is not judged. If the module proxy does not answer,
+// images that are built already still work.
 func (r *Runner) keep(ctx context.Context, p Parts, err error) error {
-	var (
-		missing *images.NotPublishedError
-		silent  *images.UnreachableError
-		build   *images.BuildError
-	)
 	switch {
 	case ctx.Err() != nil && !errors.Is(err, engine.ErrInterrupted):
 		return engine.ErrInterrupted // other errors follow from it
-	case err == nil, errors.As(err, &silent):
+	case err == nil, errors.As(err, new(*images.UnreachableError)):
 		return nil
-	case errors.As(err, &build):
-	case errors.Is(err, engine.ErrInterrupted), errors.As(err, &missing), p.Unfit(err):
+	case errors.As(err, new(*images.BuildError)):
+	case errors.Is(err, engine.ErrInterrupted), errors.As(err, new(*images.NotPublishedError)), p.Unfit(err):
 		return err
 	}
 	r.broken = append(r.broken, err)
 	return nil
 }
 
-// onlyNotPublished is the error if it says that the version itself is not published. A
-// module that it requires may be needed by one image alone.
+// onlyNotPublished is the error if the version itself is not published. A module that it requires may be needed by
+// one image alone.
 func onlyNotPublished(err error) error {
-	var missing *images.NotPublishedError
-	if errors.As(err, &missing) && !missing.Required {
+	if missing, is := errors.AsType[*images.NotPublishedError](err); is && !missing.Required {
 		return err
 	}
 	return nil
@@ -645,7 +625,6 @@ func firstLine(err error) string {
 	return line
 }
 
-// writeSubnets writes where the labs are, unless they have the documented subnets.
 func (r *Runner) writeSubnets(out io.Writer) {
 	for _, t := range r.trials {
 		for _, line := range t.scenario.Subnets() {

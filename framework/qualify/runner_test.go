@@ -44,11 +44,9 @@ var catalogue = []framework.Scenario{
 	tested("node-drain", "cilium"), tested("masquerade-drift", "cilium.from", "cilium.to"), tested("ipvs-deadlock", "kube-proxy"),
 }
 
-// errUnfit is what fakeParts take for a machine that is not fit.
 var errUnfit = errors.New("no Docker")
 
-// fakeParts end as their steps and errors say, by scenario and version; other versions
-// are prevented.
+// fakeParts end as their steps and errors say, by scenario and version; others are prevented.
 type fakeParts struct {
 	steps    map[string]bisect.Step
 	errs     map[string]error
@@ -97,10 +95,8 @@ func ran(v framework.Verdict) bisect.Step {
 	return bisect.Step{Outcome: bisect.OutcomeOf(v), Verdict: string(v), Why: "for a reason", TookMS: 1000}
 }
 
-// noPath is the path of an upgrade to the release after.
 var noPath = Path{Skipped: []string{}, Newer: []Release{}, Unlisted: []string{}, NotListed: []string{}}
 
-// qualified is a qualification of Cilium 1.18.4 to 1.19.3.
 func qualified(t *testing.T) *Runner {
 	t.Helper()
 	r := must.Get(New(Request{Component: "cilium", From: "1.18.4", To: "1.19.3", Thresholds: bounds, Command: again}, catalogue))(t)
@@ -259,7 +255,6 @@ func (l interruptedLab) Judge(ctx context.Context, version string) (bisect.Step,
 	return l.VersionLab.Judge(ctx, version)
 }
 
-// An interrupt ends a qualification in any part, and the results so far are stored.
 func TestRunIsInterrupted(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	r := qualified(t)
@@ -292,8 +287,7 @@ func TestResume(t *testing.T) {
 	resume(&fakeParts{}, []string{"node-drain 1.19.3", "masquerade-drift 1.19.3"}, 0)
 	// One that is complete is only judged.
 	r := resume(&fakeParts{errs: map[string]error{"upgrade": errors.New("not again")}}, nil, 0)
-	// Without a record an upgrade is measured again: the stored measures may be of an older
-	// relapse, which measured less.
+	// Without a record an upgrade is measured again: the stored measures may be of an older relapse.
 	resume(&fakeParts{errs: map[string]error{"record": errors.New("no record")}}, nil, 1)
 	// The upgrade that was measured with other settings is not that of this request.
 	other := qualified(t)
@@ -359,8 +353,6 @@ func TestCiliumConfiguration(t *testing.T) {
 	must.Fail(t, must.Err(compared(configdrift.Cilium(), Inputs{From: "1.8.1", To: "1.99.0"}, old)), "1.99")
 }
 
-// An incident that cannot happen with the user's values is left out, and told. Without values
-// it runs.
 func TestIncidentThatNeedsAValue(t *testing.T) {
 	needs := tested("lost-permission", "cilium")
 	needs.NeedsValue = "bgpControlPlane.enabled"
@@ -405,7 +397,6 @@ func TestTrials(t *testing.T) {
 	}
 }
 
-// All labs of a qualification are moved: those of the incidents, and that of the upgrade.
 func TestSubnets(t *testing.T) {
 	s := tested("node-drain", "cilium")
 	s.Topology = topology.Topology{Name: "node-drain", Networks: []topology.Network{topology.NewNetwork("nodes", "10.4.94.0/24")}}
@@ -428,8 +419,8 @@ func TestSubnets(t *testing.T) {
 		"--subnets: 10.62.0.0/16 overlaps 10.62.64.0/20, the pod range of upgrade-cilium, which stays: choose another prefix")
 }
 
-// With versions that are built whole no script of a slice runs: the upgrade alone is judged,
-// and each row says why. The images of the upgrade say whether a version is available.
+// With versions that are built whole no script of a slice runs: the upgrade alone is judged. Its images say whether a
+// version is available.
 func TestWholeVersions(t *testing.T) {
 	c, r := must.Get(images.Open("../.."))(t), qualified(t)
 	must.NoError(t, r.ask(c))
@@ -450,14 +441,12 @@ func TestWholeVersions(t *testing.T) {
 	must.Equal(t, q.Heading(), Go, q.Verdict)
 }
 
-// There is no upgrade of a version that runs as a slice.
 func TestSliceToWhole(t *testing.T) {
 	must.Fail(t, must.Err(New(Request{Component: "cilium", From: "1.12.0", To: "1.18.0"}, catalogue)),
 		"an upgrade of cilium from 1.12.0 to 1.18.0 has no lab: expected two versions from 1.15.0 on")
 }
 
-// An incident whose lab has an image that is built of neither version does not run, and the
-// upgrade is asked for by its own image.
+// An incident does not run if an image of its lab is built of neither version; the upgrade is asked for by its own.
 func TestLeftOut(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	c := must.Get(images.Open(filepath.Join("..", "..")))(t)

@@ -2,23 +2,21 @@ package qualify
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/relapse-dev/relapse/framework/upgrade"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// sources are the addresses from which packets of a path arrived: at rest, and with which changes.
 type sources struct {
 	// resting and to are whose addresses they were at rest and after the upgrade.
 	resting, to           string
 	fails, unknown, warns []string
 }
 
-// sourcesOf judges the addresses from which packets of a path arrived; false if the path is not
-// about them. A peer knows the pods by these addresses (its firewall, its grants), so it does not
-// matter whether a new one is the pod's or the node's. Like loss, a few packets may have another
-// one during a rollout, and none after it.
+// sourcesOf judges the addresses from which packets of a path arrived; false if the path is not about them. A peer
+// knows the pods by these (its firewall, its grants), so it does not matter whose a new one is. As with loss, a few
+// packets may have another one during a rollout, and none after it.
 func sourcesOf(m upgrade.Measures, name string, t Thresholds) (sources, bool) {
 	resting, _ := find(&m.Resting, name)
 	all := sources{resting: whose(resting.Sources)}
@@ -74,24 +72,17 @@ func addressOf(s upgrade.Source) string {
 }
 
 func whose(all []upgrade.Source) string {
-	var owners []string
-	for _, s := range all {
-		owner := s.Address.String()
+	return strings.Join(each.Once(each.Of(all, func(s upgrade.Source) string {
 		if s.Of != "" {
-			owner = s.Of + "s' addresses"
+			return s.Of + "s' addresses"
 		}
-		if !slices.Contains(owners, owner) {
-			owners = append(owners, owner)
-		}
-	}
-	slices.Sort(owners)
-	return strings.Join(owners, " and ")
+		return s.Address.String()
+	})), " and ")
 }
 
-// answered is the row of an incident whose script runs with neither version, and whose question a
-// path of the upgrade answers: does the upgrade change the address from which pods' packets
-// arrive? False if the path was not measured.
-func (i Incident) answered(in Inputs, t Thresholds, command string) (Row, bool) {
+// answered is the row of an incident whose script does not run, and whose question a path of the upgrade answers:
+// does the address change from which pods' packets arrive? False if the path was not measured.
+func (i Incident) answered(in Inputs, t Thresholds) (Row, bool) {
 	m := in.Upgrade.Measures
 	if i.AnsweredBy == "" || m == nil {
 		return Row{}, false
@@ -104,7 +95,7 @@ func (i Incident) answered(in Inputs, t Thresholds, command string) (Row, bool) 
 	by := fmt.Sprintf("by the upgrade's path %q (%s)", i.AnsweredBy, i.NotAsked)
 	switch {
 	case len(s.fails) > 0:
-		r.State, r.Remedy, r.Issue, r.Command = Fails, joined(i.Remedies), i.Issue, command
+		r.State, r.Remedy, r.Issue = Fails, joined(i.Remedies), i.Issue
 		r.Says = fmt.Sprintf("%s (%s) is introduced, %s: %s", i.Name, i.Title, by, strings.Join(s.fails, "; "))
 	case len(s.unknown) > 0 || s.to == "":
 		r.State = NotJudged

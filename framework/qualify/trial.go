@@ -19,18 +19,15 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// trial is one scenario's part of a qualification: it runs at each of two versions, or,
-// if the incident is an upgrade, with the upgrade from one to the other.
+// trial is one scenario's part of a qualification: at each of two versions, or with the upgrade itself.
 type trial struct {
 	scenario framework.Scenario
-	// varied is the component's name in the scenario, and old its name before the
-	// upgrade; empty if the incident is not an upgrade.
+	// varied is the component's name in the scenario, and old that before the upgrade, if the incident is one.
 	varied, old string
 	from, to    string
 }
 
-// trialsOf are the trials of the scenarios that test a component. It is an error if there are
-// none, and no upgrade of the component.
+// trialsOf is an error if no scenario tests the component, and it has no upgrade.
 func trialsOf(all []framework.Scenario, component, from, to string) ([]trial, error) {
 	var trials []trial
 	var known []string
@@ -70,7 +67,6 @@ func (t trial) seen(i *Incident, version string) *Seen {
 	return &i.To
 }
 
-// String is the trial in one line.
 func (t trial) String() string {
 	if t.old != "" {
 		return fmt.Sprintf("%s with the upgrade itself", t.scenario.Incident.Name)
@@ -78,7 +74,6 @@ func (t trial) String() string {
 	return fmt.Sprintf("%s with %s and with %s", t.scenario.Incident.Name, t.from, t.to)
 }
 
-// notRun is the reason why a part has no result yet.
 const notRun = "it has not run yet"
 
 func (t trial) incident() (Incident, error) {
@@ -109,18 +104,16 @@ func (t trial) incident() (Incident, error) {
 	return i, nil
 }
 
-// ask notes the incidents whose scripts cannot be asked about these versions, because they
-// run a slice of the component, and it is built whole.
+// ask notes the incidents whose scripts run a slice of a component that is built whole at these versions.
 func (r *Runner) ask(c *images.Catalogue) error {
 	for _, version := range []string{r.From, r.To} {
 		for n, t := range r.trials {
 			i := &r.in.Incidents[n]
 			_, err := c.Find(images.Want{Component: r.Component, Version: version, Form: images.Form(i.Form)})
-			var unknown *images.UnknownVersionError
-			var built *images.FormError
+			built, is := errors.AsType[*images.FormError](err)
 			switch {
-			case err == nil, errors.As(err, &unknown): // image says so
-			case !errors.As(err, &built):
+			case err == nil, errors.As(err, new(*images.UnknownVersionError)): // image says so
+			case !is:
 				return err
 			case built.Built == images.Whole:
 				i.NotAsked, i.AnsweredBy = (&suite.FormError{Scenario: t.scenario.Incident.Name, FormError: built}).Error(), t.scenario.AnsweredBy
@@ -131,8 +124,7 @@ func (r *Runner) ask(c *images.Catalogue) error {
 	return nil
 }
 
-// imageOf is an image of a trial's component at a version. The error is an
-// *images.UnknownVersionError if no recipe builds it.
+// imageOf is an image of a trial's component. The error is an *images.UnknownVersionError if no recipe builds it.
 func (t trial) imageOf(c *images.Catalogue, version string) (string, error) {
 	name := t.varied
 	if t.old != "" && version == t.from {
@@ -145,8 +137,7 @@ func (t trial) imageOf(c *images.Catalogue, version string) (string, error) {
 	return known(c, suite.ImagesOf(u, false, u.Variants...), version)
 }
 
-// known is the first of some images that has a version, or why the catalogue does not know
-// all that have it. It is empty if none has.
+// known is the first of some images that has a version, if any, or why the catalogue does not know all that have it.
 func known(c *images.Catalogue, refs []string, version string) (string, error) {
 	refs = slices.DeleteFunc(slices.Clone(refs), func(ref string) bool {
 		_, tag, _ := strings.Cut(ref, ":")
@@ -158,8 +149,8 @@ func known(c *images.Catalogue, refs []string, version string) (string, error) {
 	return refs[0], c.Know(refs...)
 }
 
-// image is an image of the component at a version, by which the module proxy can be asked for that
-// version: one of a trial, of the upgrade, or else the slice of a version whose keys are compared.
+// image is by which the module proxy can be asked for a version: an image of a trial, of the upgrade, or else the
+// slice of a version whose keys are compared.
 func (r *Runner) image(c *images.Catalogue, version string) (string, error) {
 	var first error
 	for n, t := range r.trials {
@@ -187,8 +178,7 @@ func (r *Runner) image(c *images.Catalogue, version string) (string, error) {
 	return "", first
 }
 
-// leaveOut removes the trials for which no recipe builds either version, if the upgrade
-// between the two can be measured, and says so in the inputs.
+// leaveOut removes trials for which no recipe builds either version, if the upgrade can be measured.
 func (r *Runner) leaveOut(c *images.Catalogue) {
 	if !r.upgradable {
 		return

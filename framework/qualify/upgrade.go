@@ -3,7 +3,6 @@ package qualify
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -14,17 +13,14 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// enough is the share of a path's packets whose outcome must be known, and of a router's
-// polls that must have happened. A prober on a busy machine sends some packets too late to
-// count. If it is starved for longer, the effect on traffic is not known.
+// enough is the share of a path's packets whose outcome must be known, and of a router's polls that must have
+// happened. A prober on a busy machine sends some packets too late to count.
 const enough = 0.9
 
-// stage is a phase of an upgrade that is judged.
 type stage struct {
 	name string
 	back bool // of the rollback
-	// after is set if nothing changes in the phase: no loss is allowed, and what is lost
-	// is compared with the loss at rest.
+	// after is set if nothing changes in the phase: no loss is allowed, as far as there is none at rest.
 	after bool
 }
 
@@ -35,33 +31,31 @@ var stages = []stage{
 
 // of is the stage's phase; nil if it did not run.
 func (s stage) of(m upgrade.Measures) *upgrade.Phase {
-	rollout := m.Upgrade
-	if s.back {
-		rollout = m.Back
-	}
-	switch {
+	switch rollout := s.rollout(m); {
 	case rollout == nil:
 		return nil
 	case s.after:
 		return &rollout.After
+	default:
+		return &rollout.During
 	}
-	return &rollout.During
 }
 
-// own is what a path lost in a phase without the restart in its middle: a rollout is judged by
-// what its own steps lose, and the restart by its own row. The gaps are those of the whole phase.
-func (s stage) own(m upgrade.Measures, p upgrade.Path) upgrade.Path {
-	rollout := m.Upgrade
+func (s stage) rollout(m upgrade.Measures) *upgrade.Rollout {
 	if s.back {
-		rollout = m.Back
+		return m.Back
 	}
+	return m.Upgrade
+}
+
+// own is what a path lost in a phase without the restart in its middle, which has a row of its own. The gaps are
+// those of the whole phase.
+func (s stage) own(m upgrade.Measures, p upgrade.Path) upgrade.Path {
+	rollout := s.rollout(m)
 	if s.after || rollout == nil || rollout.Restart == nil {
 		return p
 	}
-	restart, there := find(&rollout.Restart.Phase, p.Name)
-	if !there {
-		return p
-	}
+	restart, _ := find(&rollout.Restart.Phase, p.Name)
 	p.Due -= restart.Due
 	p.Sent -= restart.Sent
 	p.Answered -= restart.Answered
@@ -70,7 +64,7 @@ func (s stage) own(m upgrade.Measures, p upgrade.Path) upgrade.Path {
 	return p
 }
 
-func (u Upgrade) rows(t Thresholds, command string) []Row {
+func (u Upgrade) rows(t Thresholds) []Row {
 	if u.Measures == nil {
 		return []Row{
 			{Part: PartUpgrade, Name: "rollout", State: NotJudged, Decides: true, Says: "the upgrade under traffic: " + u.Why},
@@ -78,55 +72,41 @@ func (u Upgrade) rows(t Thresholds, command string) []Row {
 		}
 	}
 	m := *u.Measures
-	rows := []Row{u.rollouts(command)}
+	rows := []Row{u.rollouts()}
 	if m.Upgrade == nil {
 		return rows
 	}
-	if r, there := restartRow(m, t, command); there {
+	if r, there := restartRow(m, t); there {
 		rows = append(rows, r)
 	}
 	if m.Undone != nil {
-		rows = append(rows, undoneRow(m, t, command))
+		rows = append(rows, undoneRow(m, t))
 	}
-	names := map[string]bool{}
-	routers := map[string]bool{}
+	pathName := func(p upgrade.Path) string { return p.Name }
+	names, others, routers := each.Of(m.Resting.Paths, pathName), []string(nil), []string(nil)
 	for _, p := range phases(m) {
-		for _, path := range p.Paths {
-			names[path.Name] = true
-		}
-		for _, r := range p.Routers {
-			routers[r.Name] = true
-		}
+		others = append(others, each.Of(p.Paths, pathName)...)
+		routers = append(routers, each.Of(p.Routers, func(r upgrade.Router) string { return r.Name })...)
 	}
+	names = append(names, each.Where(each.Once(others), func(name string) bool { return !slices.Contains(names, name) })...)
 	if len(names) == 0 {
 		rows = append(rows, Row{Part: PartUpgrade, Name: "traffic", State: NotJudged, Decides: true, Says: "no path had traffic"})
 	}
-	for _, name := range inOrder(m, names) {
-		rows = append(rows, pathRow(m, name, t, command))
+	for _, name := range names {
+		rows = append(rows, pathRow(m, name, t))
 	}
 	for i, f := range m.Failovers {
 		if f.Version == m.Upgrade.From && (i == 0 || m.Failovers[i-1].Name != f.Name) {
-			rows = append(rows, failoverRow(m, f.Name, t, command))
+			rows = append(rows, failoverRow(m, f.Name, t))
 		}
 	}
 	if len(routers) == 0 {
 		rows = append(rows, Row{Part: PartUpgrade, Name: "routers", State: NotLookedAt, Says: "no router of the lab was polled"})
 	}
-	for _, name := range slices.Sorted(maps.Keys(routers)) {
+	for _, name := range each.Once(routers) {
 		rows = append(rows, routerRow(m, name))
 	}
 	return append(rows, left(m))
-}
-
-// inOrder are the names of paths in the order of the time of rest, and then the others.
-func inOrder(m upgrade.Measures, names map[string]bool) []string {
-	all := each.Of(m.Resting.Paths, func(p upgrade.Path) string { return p.Name })
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if !slices.Contains(all, name) {
-			all = append(all, name)
-		}
-	}
-	return all
 }
 
 func phases(m upgrade.Measures) []upgrade.Phase {
@@ -139,21 +119,18 @@ func phases(m upgrade.Measures) []upgrade.Phase {
 	return all
 }
 
-func (u Upgrade) rollouts(command string) Row {
+func (u Upgrade) rollouts() Row {
 	m := *u.Measures
 	stopped := cmp.Or(u.Why, m.Stopped)
 	r := Row{Part: PartUpgrade, Name: "rollout", State: Fine, Decides: true, During: changed(m.Upgrade), Back: changed(m.Back)}
 	r.Says = fmt.Sprintf("the %s of %s was replaced on %s, node by node", m.Form, m.Component, m.Topology)
 	switch {
 	case m.Upgrade != nil && m.Upgrade.Ends != "":
-		r.State, r.Command = Fails, command
-		r.Says = fmt.Sprintf("%s does not start: %s", m.Upgrade.To, m.Upgrade.Ends)
+		r.State, r.Says = Fails, fmt.Sprintf("%s does not start: %s", m.Upgrade.To, m.Upgrade.Ends)
 	case m.Upgrade != nil && m.Upgrade.NotWorking != "":
-		r.State, r.Command = Fails, command
-		r.Says = fmt.Sprintf("%s starts and does not work: %s", m.Upgrade.To, m.Upgrade.NotWorking)
+		r.State, r.Says = Fails, fmt.Sprintf("%s starts and does not work: %s", m.Upgrade.To, m.Upgrade.NotWorking)
 	case m.Back != nil && cmp.Or(m.Back.Ends, m.Back.NotWorking) != "":
-		r.State, r.Command = Fails, command
-		r.Says = fmt.Sprintf("%s does not work after the rollback: %s", m.Back.To, cmp.Or(m.Back.Ends, m.Back.NotWorking))
+		r.State, r.Says = Fails, fmt.Sprintf("%s does not work after the rollback: %s", m.Back.To, cmp.Or(m.Back.Ends, m.Back.NotWorking))
 	case m.Upgrade == nil:
 		r.State, r.Says = NotJudged, "the upgrade did not run: "+cmp.Or(stopped, "no reason is recorded")
 	case m.Back == nil:
@@ -164,9 +141,8 @@ func (u Upgrade) rollouts(command string) Row {
 	return r
 }
 
-// restartRow judges the restart of an agent in the middle of the rollout, and of the rollback;
-// false if there was none.
-func restartRow(m upgrade.Measures, t Thresholds, command string) (Row, bool) {
+// restartRow judges the restarts of agents in the middle of the rollout and of the rollback; false: none.
+func restartRow(m upgrade.Measures, t Thresholds) (Row, bool) {
 	r := Row{Part: PartUpgrade, Name: "restart in the middle", State: Fine}
 	var fails, unknown, fine []string
 	var without []string // the directions that have no restart: unknown, if the other has one
@@ -219,8 +195,7 @@ func restartRow(m upgrade.Measures, t Thresholds, command string) (Row, bool) {
 	}
 	switch {
 	case len(fails) > 0:
-		r.State, r.Command = Fails, command
-		r.Remedy = "replace the agents of all nodes without a pause, or keep what the old version reads until the last of them is replaced"
+		r.State, r.Remedy = Fails, "replace the agents of all nodes without a pause, or keep what the old version reads until the last of them is replaced"
 	case len(unknown) > 0:
 		r.State = NotJudged
 	}
@@ -228,8 +203,8 @@ func restartRow(m upgrade.Measures, t Thresholds, command string) (Row, bool) {
 	return r, r.Decides
 }
 
-// restartLosses says for each path what exceeds the thresholds in the phase of a restart, what is not
-// known, and what was lost. A path is as good as its worst probe.
+// restartLosses says for each path what exceeds the thresholds in the phase of a restart, what is not known, and what
+// was lost. A path is as good as its worst probe.
 func restartLosses(rest, phase upgrade.Phase, t Thresholds) (lost, unknown, stated []string) {
 	for _, p := range phase.Paths {
 		resting, _ := find(&rest, p.Name)
@@ -266,8 +241,7 @@ func restartLosses(rest, phase upgrade.Phase, t Thresholds) (lost, unknown, stat
 	return lost, unknown, stated
 }
 
-// undoneRow judges an upgrade of one node that was taken back at once.
-func undoneRow(m upgrade.Measures, t Thresholds, command string) Row {
+func undoneRow(m upgrade.Measures, t Thresholds) Row {
 	u, from := m.Undone, m.Upgrade.From
 	what := fmt.Sprintf("%s got %s, and %s again as soon as that was ready", u.Node, m.Upgrade.To, from)
 	r := Row{Part: PartUpgrade, Name: "rollback at once", State: Fine, Decides: true, Back: "no loss"}
@@ -287,7 +261,7 @@ func undoneRow(m upgrade.Measures, t Thresholds, command string) Row {
 	r.Says = what + ", and no path lost a packet"
 	switch {
 	case len(lost) > 0:
-		r.State, r.Back, r.Command = Fails, "loss", command
+		r.State, r.Back = Fails, "loss"
 		r.Says = what + ", and then " + strings.Join(lost, ", ")
 		r.Remedy = "wait some minutes before a rollback, and change each Service or restart the agents of " + from + " again after it"
 	case len(u.Phase.Paths) == 0 || len(unknown) > 0:
@@ -297,7 +271,6 @@ func undoneRow(m upgrade.Measures, t Thresholds, command string) Row {
 	return r
 }
 
-// packets says how many packets of a path were lost, of all with a known outcome.
 func packets(p upgrade.Path) string {
 	return fmt.Sprintf("%d of %d packets", p.Lost, p.Lost+p.Answered)
 }
@@ -310,8 +283,8 @@ func silence(p upgrade.Path, t Thresholds) string {
 	return fmt.Sprintf("no answer is known for %s (%s; allowed: %s)", duration(p.LongestSilenceMS), p.SilenceProbe, duration(t.MaxGapMS))
 }
 
-// permitted is how many of the due packets a probe may lose in the phase of a restart: those of one gap of
-// the longest permitted time, and the permitted share of all.
+// permitted is how many of the due packets a probe may lose in the phase of a restart: those of the longest permitted
+// gap, and the permitted share of all.
 func permitted(due int, phase upgrade.Phase, t Thresholds) int {
 	gap := 0.0
 	if of := lasted(phase); of > 0 {
@@ -330,7 +303,7 @@ func changed(r *upgrade.Rollout) string {
 	return fmt.Sprintf("%d nodes in %s", len(r.Nodes), r.During.Ended.Sub(r.During.Began).Round(time.Second))
 }
 
-func pathRow(m upgrade.Measures, name string, t Thresholds, command string) Row {
+func pathRow(m upgrade.Measures, name string, t Thresholds) Row {
 	r := Row{Part: PartUpgrade, Name: name, State: Fine, Decides: true}
 	resting, rested := find(&m.Resting, name)
 	r.From = cellOf(resting, rested)
@@ -378,7 +351,7 @@ func pathRow(m upgrade.Measures, name string, t Thresholds, command string) Row 
 	}
 	switch {
 	case len(fails) > 0:
-		r.State, r.Command = Fails, command
+		r.State = Fails
 	case len(unknown) > 0:
 		r.State = NotJudged
 	case len(warns) > 0:
@@ -400,7 +373,6 @@ func pathRow(m upgrade.Measures, name string, t Thresholds, command string) Row 
 	return r
 }
 
-// loss judges what a path lost in the stage: why it fails, or why that is not known.
 func (s stage) loss(m upgrade.Measures, resting, p upgrade.Path, there bool, t Thresholds) (fails, unknown []string) {
 	fails, unknown = lossIn(s.name, resting, s.own(m, p), there, s.after, t)
 	watched, rested := lasted(*s.of(m)), lasted(m.Resting)
@@ -410,7 +382,7 @@ func (s stage) loss(m upgrade.Measures, resting, p upgrade.Path, there bool, t T
 	return fails, unknown
 }
 
-// lossIn judges what a path lost in a phase with a name. In a phase after a change no loss is allowed.
+// lossIn judges what a path lost in a phase. After a change no loss is allowed.
 func lossIn(name string, resting, p upgrade.Path, there, after bool, t Thresholds) (fails, unknown []string) {
 	exceeds := exceeded(p, after, t)
 	switch {
@@ -443,7 +415,6 @@ func find(p *upgrade.Phase, name string) (upgrade.Path, bool) {
 	return each.First(p.Paths, func(path upgrade.Path) bool { return path.Name == name })
 }
 
-// measured reports whether the outcome of enough packets is known.
 func measured(p upgrade.Path, there bool) bool {
 	return there && p.Due > 0 && float64(p.Answered+p.Lost) >= enough*float64(p.Due)
 }
@@ -454,11 +425,10 @@ func samples(p upgrade.Path) string {
 
 func lasted(p upgrade.Phase) time.Duration { return p.Ended.Sub(p.Began) }
 
-// explained reports whether the loss of a path that exceeds the thresholds may be the loss
-// that the lab has by itself. It is not if its rate is higher than at rest by more than
-// chance explains (the 95% intervals of both rates have nothing in common), or if it has a
-// gap that exceeds the threshold and the loss at rest has none. Without a rate at rest it
-// may be after the rollout, when the threshold is the loss at rest.
+// explained reports whether a loss that exceeds the thresholds may be what the lab loses by itself. It is not if its
+// rate is higher than at rest by more than chance explains (the 95% intervals have nothing in common), or if it alone
+// has a gap that is too long. Without a rate at rest it may be after the rollout, when the threshold is the loss at
+// rest.
 func explained(resting, p upgrade.Path, after bool, t Thresholds) bool {
 	if p.LongestGapMS > t.MaxGapMS && resting.LongestGapMS <= t.MaxGapMS {
 		return false
@@ -470,8 +440,8 @@ func explained(resting, p upgrade.Path, after bool, t Thresholds) bool {
 	return report.NewRate(p.Lost, p.Lost+p.Answered).Low <= report.NewRate(resting.Lost, known).High
 }
 
-// exceeded says how a path exceeds the thresholds; empty if it does not. Missing packets
-// count as answered: the longest silence has its own bound.
+// exceeded says how a path exceeds the thresholds; empty if it does not. Missing packets count as answered: the
+// longest silence has its own bound.
 func exceeded(p upgrade.Path, after bool, t Thresholds) string {
 	known := p.Answered + p.Lost
 	switch {
@@ -490,8 +460,7 @@ func exceeded(p upgrade.Path, after bool, t Thresholds) string {
 	return strings.Join(over, ", and ")
 }
 
-// mayExceed reports whether a path exceeds the thresholds if all packets without a known
-// outcome were lost.
+// mayExceed takes all packets without a known outcome as lost.
 func mayExceed(p upgrade.Path, after bool, t Thresholds) bool {
 	p.Lost += p.NotJudged
 	return exceeded(p, after, t) != ""
@@ -562,22 +531,15 @@ func worst(m *upgrade.Measures) string {
 	return fmt.Sprintf("had a longest gap of %s (%s)", duration(gap), at)
 }
 
-// routerRow is what a router saw of its neighbours. It does not decide: traffic is judged
-// by its own rows.
+// routerRow does not decide: traffic is judged by its own rows.
 func routerRow(m upgrade.Measures, name string) Row {
 	r := Row{Part: PartUpgrade, Name: "router " + name, State: Fine, Says: name + " saw no change of its neighbours"}
-	at := func(p *upgrade.Phase) (upgrade.Router, bool) {
-		if p == nil {
-			return upgrade.Router{}, false
-		}
-		return each.First(p.Routers, func(r upgrade.Router) bool { return r.Name == name })
-	}
 	var saw, unknown []string
 	changes := func(stage string, p *upgrade.Phase) string {
 		if p == nil {
 			return ""
 		}
-		router, there := at(p)
+		router, there := each.First(p.Routers, func(r upgrade.Router) bool { return r.Name == name })
 		if !there || router.Due == 0 || float64(router.Polls) < enough*float64(router.Due) {
 			unknown = append(unknown, fmt.Sprintf("%s it was polled %d of %d times", stage, router.Polls, router.Due))
 		}
@@ -626,7 +588,7 @@ func eventsOf(r upgrade.Router) (cell string, all []string) {
 	return strings.Join(short, ", "), all
 }
 
-// left is what the upgrade and the rollback have changed on the nodes. It does not decide.
+// left does not decide.
 func left(m upgrade.Measures) Row {
 	r := Row{Part: PartUpgrade, Name: "left behind", State: Fine, Back: "nothing", Says: "the nodes are as before the upgrade"}
 	switch {

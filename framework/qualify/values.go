@@ -47,8 +47,8 @@ type Values struct {
 	Concerns []labvalues.Concern `json:"concerns,omitempty"`
 	// Replaced are the values that the lab's release has otherwise than the user's.
 	Replaced []chart.Replacement `json:"replaced"`
-	// NotOfFrom and NotOfTo are values that one chart does not read, and the other does. Unread
-	// says of each value that neither chart reads that it has no effect.
+	// NotOfFrom and NotOfTo are values that only the other chart reads. Unread says of each value that neither reads
+	// that it has no effect.
 	NotOfFrom []string `json:"not_of_from"`
 	NotOfTo   []string `json:"not_of_to"`
 	Unread    []string `json:"unread,omitempty"`
@@ -71,10 +71,9 @@ func CheckWithout(features ...string) error {
 	return nil
 }
 
-// ReadValues renders the charts of both versions with the user's values. It downloads the charts
-// if need be: the error is an *images.NotPublishedError if a version has none, an *host.UnfitError
-// if no lab of this machine can run the mode, and one sentence about what is wrong with the values
-// otherwise.
+// ReadValues renders the charts of both versions with the user's values, and downloads them if need be. The error is
+// an *images.NotPublishedError if a version has none, an *host.UnfitError if no lab of this machine can run the mode,
+// and else one sentence about the values.
 func ReadValues(ctx context.Context, component, from, to string, subnets netip.Prefix, given releasefile.Given, without ...string) (*Values, error) {
 	v := &Values{Sources: given.Sources, Told: given.Told, Without: without}
 	if given.Version != "" && given.Version != from {
@@ -111,29 +110,29 @@ func (v *Values) wrong(err error) error {
 	return &ValuesError{fmt.Errorf("%s: %w", strings.Join(v.Sources, ", "), err)}
 }
 
-// unreadWithin bounds the search for values without effect. It took 40 s for a real file with 13
-// values that the chart has no defaults for, on two busy CPUs.
+// unreadWithin bounds the search for values without effect: 40 s for a real file with 13 unknown ones, on two busy
+// CPUs.
 const unreadWithin = time.Minute
 
-// unread fills in which values the charts do not read. What the old chart refuses is an error; a new
-// one that refuses the values is not asked, and says itself what is wrong. At is the release.
-func (v *Values) unread(ctx context.Context, from, to *chart.Chart, at func(upgrade bool) chart.Release) error {
+// unread fills in which values the charts do not read. What the old chart refuses is an error; a new one that refuses
+// the values says so itself.
+func (v *Values) unread(ctx context.Context, from, to *chart.Chart, users map[string]any) error {
 	var unread [2][]chart.Path
 	renders, within := errgroup.WithContext(ctx)
 	within, cancel := context.WithTimeout(within, unreadWithin)
 	defer cancel()
 	for i, c := range []*chart.Chart{from, to} {
 		renders.Go(func() (err error) {
-			unread[i], err = c.Unread(within, at(c == to))
+			unread[i], err = c.Unread(within, release(c, users, c == to))
 			return err
 		})
 	}
 	err := renders.Wait()
-	refused := (*chart.RefusedError)(nil)
+	refused, is := errors.AsType[*chart.RefusedError](err)
 	switch {
-	case errors.As(err, &refused) && refused.Version == to.Version:
+	case is && refused.Version == to.Version:
 		return nil
-	case errors.As(err, &refused):
+	case is:
 		return v.wrong(err)
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 		v.Unread = append(v.Unread, fmt.Sprintf("which values have no effect was not found out within %s", unreadWithin))
@@ -161,14 +160,16 @@ func (v *Values) unread(ctx context.Context, from, to *chart.Chart, at func(upgr
 	return nil
 }
 
-// withoutVariables returns the user's values without variables that have no value. The error names
-// those that the lab's release needs; a value with others has no effect on it.
-func (v *Values) withoutVariables(users map[string]any, needs func(text string) bool) (map[string]any, error) {
+// withoutVariables returns the user's values without variables that have no value. The error names those that the
+// lab's release needs.
+func (v *Values) withoutVariables(from, to *chart.Chart, users map[string]any) (map[string]any, error) {
 	all := placeholder.In(users)
 	if len(all) == 0 {
 		return users, nil
 	}
-	missing := slices.DeleteFunc(placeholder.In(v.lab), func(x placeholder.Variable) bool { return !needs(x.Text) })
+	missing := slices.DeleteFunc(placeholder.In(v.lab), func(x placeholder.Variable) bool {
+		return !from.Renders(release(from, v.lab, false), x.Text) && !to.Renders(release(to, v.lab, true), x.Text)
+	})
 	if err := placeholder.Missing(missing); err != nil {
 		return nil, v.wrong(err)
 	}
@@ -188,10 +189,9 @@ func (v *Values) withoutVariables(users map[string]any, needs func(text string) 
 }
 
 func (v *Values) adapt(ctx context.Context, lab labvalues.Lab, from, to *chart.Chart, users map[string]any) error {
-	var lacking *labvalues.LackingError
 	var err error
 	v.lab, v.Replaced, err = labvalues.Adapt(lab, []*chart.Chart{from, to}, users, v.Without...)
-	if errors.As(err, &lacking) {
+	if lacking, is := errors.AsType[*labvalues.LackingError](err); is {
 		return cannotRun(lacking.Path+" "+lacking.Value, lacking.Lacks, "it runs on a cluster that has it; the other modes of Cilium run in a lab")
 	}
 	if err != nil {
@@ -201,13 +201,11 @@ func (v *Values) adapt(ctx context.Context, lab labvalues.Lab, from, to *chart.C
 		return !slices.ContainsFunc(v.Replaced, func(r chart.Replacement) bool { return r.Why == "--without "+feature })
 	})
 	v.Parts, v.Concerns = labvalues.PartsOf(users), labvalues.ConcernsOf(users, v.lab)
-	if users, err = v.withoutVariables(users, func(text string) bool {
-		return from.Renders(release(v.lab, false), text) || to.Renders(release(v.lab, true), text)
-	}); err != nil {
+	if users, err = v.withoutVariables(from, to, users); err != nil {
 		return err
 	}
-	at := func(upgrade bool) chart.Release { return release(resolved(lab, users), upgrade) }
-	if err := v.unread(ctx, from, to, at); err != nil {
+	users = resolved(lab, users)
+	if err := v.unread(ctx, from, to, users); err != nil {
 		return err
 	}
 	inLab, err := configOf(from, v.lab, false)
@@ -221,7 +219,7 @@ func (v *Values) adapt(ctx context.Context, lab labvalues.Lab, from, to *chart.C
 	if of.Native() != (mode.Routing == "native") || of.BGP() != mode.BGP || of.ReplacesKubeProxy() == mode.KubeProxy {
 		return v.wrong(errors.New("something else than routingMode, kubeProxyReplacement and bgpControlPlane.enabled sets the mode (extraConfig?): expected these"))
 	}
-	v.rendered, v.refusals, err = compareCharts(from, to, lab, users)
+	v.rendered, v.refusals, err = compareCharts(from, to, users)
 	if err != nil {
 		return v.wrong(err)
 	}
@@ -255,8 +253,8 @@ func fits(modes ...labvalues.Mode) error {
 	return nil
 }
 
-// kernels are what a kernel has, by which option, by what Devices of a mode names; and the feature
-// that a user may go without.
+// kernels are what Devices of a mode names: what a kernel has, by which option, and the feature that a user may go
+// without.
 var kernels = map[string]struct{ what, option, feature string }{
 	"vxlan":     {"VXLAN devices", "CONFIG_VXLAN", ""},
 	"geneve":    {"GENEVE devices", "CONFIG_GENEVE", "geneve"},
@@ -272,16 +270,17 @@ func cannotRun(value, found, cure string) error {
 	}}}
 }
 
-func release(values map[string]any, upgrade bool) chart.Release {
+func release(c *chart.Chart, values map[string]any, upgrade bool) chart.Release {
+	namespaces := map[string]string{"cilium": "kube-system", "metallb": "metallb-system"}
 	return chart.Release{
-		Name: "cilium", Namespace: "kube-system", Values: values, KubeVersion: kubeadm.KubernetesVersion, Upgrade: upgrade,
+		Name: c.Name, Namespace: namespaces[c.Name], Values: values, KubeVersion: kubeadm.KubernetesVersion, Upgrade: upgrade,
 		// Those that values may ask for: a chart refuses them if the cluster lacks the types.
 		APIVersions: []string{"monitoring.coreos.com/v1", "gateway.networking.k8s.io/v1/GatewayClass"},
 	}
 }
 
 func configOf(c *chart.Chart, values map[string]any, upgrade bool) (map[string]string, error) {
-	rendered, err := c.Render(release(values, upgrade))
+	rendered, err := c.Render(release(c, values, upgrade))
 	if err != nil {
 		return nil, err
 	}
@@ -297,8 +296,7 @@ func configOf(c *chart.Chart, values map[string]any, upgrade bool) (map[string]s
 	return data, nil
 }
 
-// resolved are values in which the lab's API server has the place of one that a template would
-// ask the cluster for.
+// resolved has the lab's API server in place of one that a template would ask the cluster for.
 func resolved(lab labvalues.Lab, users map[string]any) map[string]any {
 	if host, _ := chart.Get(users, "k8sServiceHost"); host == "auto" {
 		users = chart.Merge(users)
@@ -307,17 +305,15 @@ func resolved(lab labvalues.Lab, users map[string]any) map[string]any {
 	return users
 }
 
-// compareCharts compares what both charts render from the user's own values. It
-// returns also the drifts with which the new version does not start.
-func compareCharts(from, to *chart.Chart, lab labvalues.Lab, users map[string]any) (Charts, []configdrift.Drift, error) {
-	users = resolved(lab, users)
+// compareCharts compares what both charts render, and returns the drifts with which the new version does not start.
+func compareCharts(from, to *chart.Chart, users map[string]any) (Charts, []configdrift.Drift, error) {
 	before, err := configOf(from, users, false)
 	if err != nil {
 		return Charts{}, nil, err
 	}
 	c := Charts{ConfigMap: cilium.ConfigMap, From: len(before), Changes: []Change{}, Defaults: []Effective{}}
 	after, err := configOf(to, users, true)
-	if refused := (*chart.RefusedError)(nil); errors.As(err, &refused) {
+	if refused, is := errors.AsType[*chart.RefusedError](err); is {
 		c.Refused = refused.Why
 		return c, nil, nil
 	}
@@ -410,8 +406,7 @@ func (v *Values) OfLab() map[string]any {
 	return chart.Merge(v.lab)
 }
 
-// ofRecord are values that choose the mode of an upgrade that was recorded. They decide which
-// of its paths are measured; nil without values.
+// ofRecord are values that choose the mode, and so the paths, of a recorded upgrade; nil without values.
 func (v *Values) ofRecord() map[string]any {
 	if v == nil || v.Mode == nil { // MetalLB's mode is stored beside them
 		return nil

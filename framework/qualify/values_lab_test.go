@@ -12,7 +12,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// TestVendorsChartsAreCompared compares the vendor's own charts, from its Go modules.
 func TestVendorsChartsAreCompared(t *testing.T) {
 	for _, test := range []struct {
 		name, values string
@@ -30,7 +29,7 @@ func TestVendorsChartsAreCompared(t *testing.T) {
 			for _, r := range v.Replaced {
 				t.Log(r)
 			}
-			rows := v.rendered.rows("1.18.4", "1.19.3", "my.yaml", v, again)
+			rows := v.rendered.rows("1.18.4", "1.19.3", "my.yaml", v)
 			for _, r := range rows {
 				t.Log(r.State, r.Name, "|", r.From, "|", r.To, "|", r.Says)
 			}

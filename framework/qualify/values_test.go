@@ -73,7 +73,6 @@ extraConfig: {only-old: "1", devices: bond0}
 	}
 }
 
-// What the new chart refuses is a NO-GO, and the upgrade cannot be measured.
 func TestValuesAreRefusedByTheNewChart(t *testing.T) {
 	r := must.Get(New(valued(t, must.Get(adapted(t, "routingMode: old"))(t)), catalogue))(t)
 	q := r.Result()
@@ -82,7 +81,6 @@ func TestValuesAreRefusedByTheNewChart(t *testing.T) {
 	must.Contain(t, r.in.Upgrade.Why+"end", "removed in v1.19end")
 }
 
-// What no chart reads is told, and refuses nothing.
 func TestValuesAreUnread(t *testing.T) {
 	v := must.Get(adapted(t,
 		"{bgpControlPlane: {enable: true}, routingmode: native, debug.old: true, debug: {old: true}, routingMode: tunnel}"))(t)
@@ -129,7 +127,6 @@ func TestKernelsNeeds(t *testing.T) {
 	}
 }
 
-// The first line says what the result is without, if the values ask for it.
 // A path that is not clean before the upgrade is named with the user's values that concern it.
 func TestValuesThatConcernPaths(t *testing.T) {
 	m := harmless()

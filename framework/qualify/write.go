@@ -38,15 +38,15 @@ func (q Qualification) Write(dir string) error {
 	return nil
 }
 
-// Read returns the qualification that Write stored in a folder. The error is one sentence.
+// Read returns what Write stored in a folder. The error is one sentence.
 func Read(dir string) (q Qualification, err error) {
 	err = stored.Read(dir, FileJSON, Schema, &q)
 	return q, err
 }
 
-// Rejudge judges a stored qualification again: the upgrade by its record, and the rest by
-// the inputs that are stored. The error wraps fs.ErrNotExist if there is no record of an
-// upgrade that was measured, and is a *history.OtherSchemaError if an older relapse wrote it.
+// Rejudge judges a stored qualification again: the upgrade by its record, and the rest by the stored inputs. The
+// error wraps fs.ErrNotExist if an upgrade that was measured has no record, and is a *history.OtherSchemaError if an
+// older relapse wrote it.
 func Rejudge(dir string) (then, now Qualification, err error) {
 	if then, err = Read(dir); err != nil {
 		return then, now, err
@@ -77,8 +77,7 @@ func Rejudge(dir string) (then, now Qualification, err error) {
 	return then, now, nil
 }
 
-// junit has one test per row: a row with the state no-go is a failure, and one that could
-// not be judged is an error.
+// junit has one test per row: no-go is a failure, and one that could not be judged is an error.
 func (q Qualification) junit() reporters.JUnitTestSuite {
 	suite := reporters.JUnitTestSuite{
 		Name:      fmt.Sprintf("qualify %s %s to %s", q.Inputs.Component, q.Inputs.From, q.Inputs.To),
@@ -93,7 +92,7 @@ func (q Qualification) junit() reporters.JUnitTestSuite {
 	return suite
 }
 
-// marks are the words for states, in the order of the details.
+// marks are in the order of the details.
 var marks = []struct {
 	state State
 	word  string
@@ -127,7 +126,6 @@ func (q Qualification) Heading() string {
 	return strings.TrimSpace(string(q.Verdict)+" "+strings.Join(under, ", ")) + ": " + q.Why
 }
 
-// withBoth is the setting of a lab of two families.
 const withBoth = "with IPv4 and IPv6"
 
 // Title says what was judged, and with which thresholds.
@@ -144,8 +142,7 @@ func (r Row) cells() []string {
 	return cells
 }
 
-// Text is the qualification for a terminal: the verdict, the table, the reasons for rows
-// that are not fine, and what was not tested.
+// Text is for a terminal: the verdict, the table, the reasons for rows that are not fine, and what was not tested.
 func (q Qualification) Text() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s\n%s\n\n", q.Heading(), q.Title())
@@ -180,8 +177,7 @@ func (q Qualification) Text() string {
 	return out.String()
 }
 
-// details are a row's remedy, vendor's issue and command, each with its label. A row that
-// fails the upgrade has all three.
+// details are a row's remedy, vendor's issue and command. A row that fails the upgrade has all three.
 func (r Row) details() [][2]string {
 	var all [][2]string
 	for _, d := range [][2]string{{"remedy", r.Remedy}, {"vendor", r.Issue}, {"again", r.Command}} {
