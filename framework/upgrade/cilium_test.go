@@ -32,8 +32,8 @@ func TestCiliumVersions(t *testing.T) {
 	}
 }
 
-// The objects of BGP move to the types of the new version once all agents are of it, if it serves
-// those of the old one as well: on the way there, and not back.
+// The objects of BGP move to the types of the new version once all agents are of it, if it serves those of the old
+// one as well: on the way there, and not back.
 func TestMigration(t *testing.T) {
 	bgp := ReadValues(t, "cilium-native-bgp")
 	for _, test := range []struct {
@@ -59,8 +59,8 @@ func TestMigration(t *testing.T) {
 	}
 }
 
-// Manifests are those of BGP: without BGP, or with a version that does not read them, they are refused.
-// Graceful restart is theirs, or the vendor's default.
+// Manifests are refused without BGP, or with a version that does not read them. Graceful restart is theirs, or the
+// vendor's default.
 func TestCiliumManifests(t *testing.T) {
 	const config = "apiVersion: cilium.io/v2\nkind: CiliumBGPPeerConfig\nmetadata: {name: c}\nspec: {gracefulRestart: {enabled: true}}\n"
 	const layer2 = "apiVersion: cilium.io/v2alpha1\nkind: CiliumL2AnnouncementPolicy\nmetadata: {name: l}\nspec: {loadBalancerIPs: true}\n"

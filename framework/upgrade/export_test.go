@@ -14,9 +14,8 @@ import (
 // FakeComponent is the component of FakeTrip, from version 1 to version 2.
 const FakeComponent = "thing"
 
-// FakeTrip makes the trip of a world that has the probes of a real lab. From the upgrade of
-// the first node on, refuses decides which packets are lost. The record goes into a folder.
-// It runs in a synctest bubble.
+// FakeTrip makes the trip of a world that has the probes of a real lab, in a synctest bubble. From the upgrade of the
+// first node on, refuses decides which packets are lost.
 func FakeTrip(t *testing.T, dir string, refuses func(probe.Probe) bool) Measures {
 	w := newWorld()
 	w.upgrade.Paths = small{component: FakeComponent}.paths(guestUDPEvery, guestOtherEvery, true)
@@ -41,7 +40,6 @@ func declared(t *testing.T, component, from, to string, s Settings) Upgrade {
 	return must.Get(Of(component, from, to, s))(t)
 }
 
-// ReadValues reads values of a chart from a file in testdata.
 func ReadValues(t *testing.T, name string) map[string]any {
 	t.Helper()
 	return must.Get(placeholder.Values{}.Map(must.Read(t, "testdata/"+name+".yaml")))(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// A failover is tried with each version and undone. Who answers, and to whom the router sends, is
-// measured from the failover on. With the new version nobody takes the address.
+// Who answers, and to whom the router sends, is measured from the failover on. With the new version nobody takes the
+// address.
 func TestFailover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -87,8 +87,7 @@ func TestConnectionsByARPAreOmitted(t *testing.T) {
 	must.Equal(t, "a rule", false, l.normalize(said)("rule", "from a to 10.0.0.99:1") == "")
 }
 
-// The router's view of who answers changes in a rollout. Several stations that answer for longer than a change takes
-// are told once.
+// Several stations that answer for longer than a change takes are told once.
 func TestAnswerers(t *testing.T) {
 	vip := netip.MustParseAddr("10.0.0.99")
 	for _, test := range []struct {

@@ -22,8 +22,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// world is a lab on which nothing runs. The functions of a fake upgrade decide which packets are
-// lost, what the router says and what kernels hold. Its clock is that of a synctest bubble.
+// world is a lab on which nothing runs. The functions of a fake upgrade decide which packets are lost, what the
+// router says and what kernels hold. Its clock is that of a synctest bubble.
 type world struct {
 	upgrade Upgrade
 	started time.Time
@@ -31,18 +31,15 @@ type world struct {
 	broken  map[string][]time.Time
 	kernels map[string]string
 	// from are the addresses from which the packets of a probe arrive, each since a time.
-	from   map[string][]probe.Source
-	mu     sync.Mutex                    // for routes, which change while they are polled
-	routes map[netip.Prefix][]netip.Addr // by prefix, the neighbours that announce it
-	// sessions are the established ones, each with the time of its beginning.
+	from     map[string][]probe.Source
+	mu       sync.Mutex                    // for routes, which change while they are polled
+	routes   map[netip.Prefix][]netip.Addr // by prefix, the neighbours that announce it
 	sessions map[netip.Addr]time.Time
-	// links are who answers on the router's link.
-	links   []snapshot.LinkNeighbor
-	stopped bool
-	ending  string // how the component ends by itself
+	links    []snapshot.LinkNeighbor
+	stopped  bool
+	ending   string // how the component ends by itself
 
-	// noImages, noLab and noProbes are errors that Prepare, Up and Probes end with. With half, a
-	// lab comes up all the same.
+	// Prepare, Up and Probes end with these errors. With half, a lab comes up all the same.
 	noImages, noLab, noProbes error
 	half                      bool
 	did                       []string // to labs
@@ -91,8 +88,7 @@ func newWorld() *world {
 	return w
 }
 
-// run upgrades from version 1 to version 2, with the record in a folder. The record must give the
-// same measures.
+// run upgrades from version 1 to version 2. The record must give the same measures.
 func (w *world) run(ctx context.Context, t *testing.T, dir string) (Measures, error) {
 	t.Helper()
 	live, err := Run(ctx, w.upgrade, "1", "2", w, engine.Options{Output: dir})
@@ -101,7 +97,6 @@ func (w *world) run(ctx context.Context, t *testing.T, dir string) (Measures, er
 	return live, err
 }
 
-// measures are those of an upgrade that comes to its end.
 func (w *world) measures(t *testing.T) Measures {
 	t.Helper()
 	return must.Get(w.run(t.Context(), t, t.TempDir()))(t)

@@ -28,13 +28,11 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// trips are an upgrade of each kind.
 var trips = map[string]struct {
 	component, from, to string
 	// sessions is set where the component speaks BGP with the router.
-	sessions bool
-	values   string // of the chart, by their file in testdata
-	// manifests are the user's objects, by their file in testdata.
+	sessions  bool
+	values    string // of the chart, by their file in testdata
 	manifests string
 }{
 	"kube-router": {"kube-router", "1.5.1", "2.1.0", true, "", ""},
@@ -52,8 +50,7 @@ var trips = map[string]struct {
 	"metallb-bfd": {"metallb", "0.14.8", "0.14.9", true, "", "metallb-bfd"},
 }
 
-// TestUpgrade upgrades a component and rolls it back. RELAPSE_UPGRADE names another trip
-// than that of kube-router, RELAPSE_REPORTS the folder for the evidence.
+// RELAPSE_UPGRADE names another trip than that of kube-router, RELAPSE_REPORTS the folder for the evidence.
 func TestUpgrade(t *testing.T) {
 	name := cmp.Or(os.Getenv("RELAPSE_UPGRADE"), "kube-router")
 	trip, known := trips[name]
@@ -99,7 +96,6 @@ func tried(t *testing.T, component, from, to string, s upgrade.Settings) (upgrad
 	return u, m, q
 }
 
-// judgedAlone is what follows from the measures of an upgrade.
 func judgedAlone(t *testing.T, component, from, to string, m *upgrade.Measures) qualify.Qualification {
 	t.Helper()
 	in := qualify.Inputs{Component: component, From: from, To: to, Upgrade: qualify.Upgrade{Measures: m}}
@@ -109,9 +105,8 @@ func judgedAlone(t *testing.T, component, from, to string, m *upgrade.Measures) 
 	return q
 }
 
-// TestInstall installs whole Cilium under values that people have for clusters of their own, to
-// running agents. RELAPSE_VALUES are other files than those of testdata, RELAPSE_WITHOUT features
-// to go without, and RELAPSE_VERSION is another version than 1.18.4.
+// Values that people have for clusters of their own lead to running agents. RELAPSE_VALUES are other files than those
+// of testdata, RELAPSE_WITHOUT features to go without, and RELAPSE_VERSION is another version than 1.18.4.
 func TestInstall(t *testing.T) {
 	files, err := filepath.Glob(cmp.Or(os.Getenv("RELAPSE_VALUES"), "testdata/cluster-*.yaml"))
 	if err != nil || len(files) == 0 {
@@ -149,9 +144,8 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestWithoutGracefulRestart upgrades whole Cilium without graceful restart of BGP, the vendor's
-// default: the router forgets the pods of a node while its agent is replaced, and that is a NO-GO
-// for what comes from outside, and for nothing between pods.
+// Without graceful restart of BGP, the vendor's default, the router forgets the pods of a node while its agent is
+// replaced: a NO-GO for what comes from outside, and for nothing between pods.
 func TestWithoutGracefulRestart(t *testing.T) {
 	u, m, q := tried(t, "cilium", "1.18.4", "1.19.3", upgrade.Settings{Values: upgrade.ReadValues(t, "cilium-native-bgp")})
 	must.Equal(t, q.Heading(), qualify.NoGo, q.Verdict)
@@ -165,10 +159,8 @@ func TestWithoutGracefulRestart(t *testing.T) {
 	must.Equal(t, withdrawn, len(u.Nodes), len(withdrawn))
 }
 
-// TestLostPermission upgrades whole Cilium from 1.18.4 with a user's objects of BGP, which ask for
-// graceful restart. The chart of 1.19.3 takes away what 1.18
-// asks for when it starts (cilium#45802): the BGP of the agent that is restarted in the middle
-// stays down, and what comes from outside is lost. The chart of 1.19.5 does not.
+// The chart of Cilium 1.19.3 takes away what 1.18 asks for when it starts (cilium#45802): the BGP of the agent that
+// is restarted in the middle stays down, and what comes from outside is lost. The chart of 1.19.5 does not.
 func TestLostPermission(t *testing.T) {
 	for to, lost := range map[string]bool{"1.19.3": true, "1.19.5": false} {
 		t.Run(to, func(t *testing.T) {
@@ -188,8 +180,7 @@ func TestLostPermission(t *testing.T) {
 	}
 }
 
-// TestInterruptedUpgrade ends a trip on its second node: the lab is down, and what was
-// measured is kept.
+// It ends on its second node: the lab is down, and what was measured is kept.
 func TestInterruptedUpgrade(t *testing.T) {
 	o := options(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -24,9 +24,8 @@ func at(ms int, routes map[netip.Prefix][]netip.Addr, sessions map[netip.Addr]ti
 	return history.Poll{Began: time.Unix(0, 0).Add(time.Duration(ms) * time.Millisecond), Routers: w.poll().Routers}
 }
 
-// What each kind of path counts of the same packets, one a second: two are answered, of
-// two the reply is lost, of one the request, two were sent to an agent that did not run,
-// and the last is in flight.
+// Of packets, one a second, two are answered, of two the reply is lost, of one the request, two were sent to an agent
+// that did not run, and the last is in flight.
 func TestPathKind(t *testing.T) {
 	began := time.Unix(0, 0)
 	second := func(n float64) time.Time { return began.Add(time.Duration(n * float64(time.Second))) }
@@ -61,8 +60,8 @@ func TestPathKind(t *testing.T) {
 	}
 }
 
-// The addresses from which packets arrive are counted in each phase, and are known as the pod's,
-// the node's or another one.
+// The addresses from which packets arrive are counted in each phase, and are known as the pod's, the node's or
+// another one.
 func TestSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -110,8 +109,8 @@ func TestSources(t *testing.T) {
 	})
 }
 
-// A new prefix that passes, because the lab has asked for it, is no change. One that there was
-// at rest, or that a component without such prefixes announces, is one.
+// A new prefix that the lab has asked for is no change. One that was there at rest, or of a component without such
+// prefixes, is one.
 func TestPassing(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -185,7 +184,6 @@ func TestRouters(t *testing.T) {
 	}
 }
 
-// kernel is a node's kernel, as kernelScript prints it.
 func kernel(t *testing.T, name string) string {
 	return string(must.Read(t, "testdata/kernel-"+name+".txt"))
 }
@@ -228,8 +226,7 @@ func TestDifferences(t *testing.T) {
 	must.Fail(t, must.Err(u.differences(map[string]string{"one": "sh: not found\n"}, nil)), "")
 }
 
-// Pods of the component are replaced, and have other addresses and interfaces: that is not
-// left behind. What kube-proxy wrote in mode nftables is.
+// Pods of the component are replaced, and have other addresses and interfaces: that is not left behind.
 func TestDifferencesWithoutPods(t *testing.T) {
 	was := kernel(t, "kube-proxy")
 	moved := strings.NewReplacer("10.65.66.3", "10.65.65.4", "veth0efabbb1", "veth5ac8044d", "QTGCCG6IRQ4FK53S", "HX4BA7RV5MEP66KG").Replace(was)

@@ -24,8 +24,6 @@ import (
 
 var range2 = netip.MustParsePrefix("10.1.2.0/24")
 
-// An agent of the old version crashes when half of the nodes have the new one, and one of the
-// new version when half are back.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -71,8 +69,8 @@ func watched(t *testing.T, p Phase, least, most time.Duration) {
 	}
 }
 
-// An agent that crashed does not come back. The router keeps its routes for two minutes, and
-// packets are lost only then: the rollout waits until that is seen, and goes on.
+// The router keeps the routes of an agent that does not come back for two minutes, and packets are lost only then:
+// the rollout waits until that is seen, and goes on.
 func TestRestartThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -129,7 +127,6 @@ func TestRestartForAMoment(t *testing.T) {
 	})
 }
 
-// An error of a client that asks an agent says nothing of the agent.
 func TestRestartThatCannotBeAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -140,8 +137,7 @@ func TestRestartThatCannotBeAsked(t *testing.T) {
 	})
 }
 
-// A version that starts and does no new work stops the rollout, and one that ends when it has
-// worked for some time is found after it.
+// A version that does no new work stops the rollout, and one that ends some time later is found after it.
 func TestVersionThatDoesNotWork(t *testing.T) {
 	late := &await.TimeoutError{What: "a new Service", Bound: time.Minute, Saw: "nothing"}
 	ended := &workload.EndedError{Pod: "p", Node: "one", Containers: []string{"agent"}}
@@ -192,8 +188,7 @@ func TestVersionThatDoesNotWork(t *testing.T) {
 	}
 }
 
-// Where a version stopped the upgrade, no agent of it is restarted on the rollback, and with
-// fewer than two nodes there is no middle.
+// Where a version stopped the upgrade, no agent of it is restarted on the rollback. With one node there is no middle.
 func TestNoRestart(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -259,7 +254,6 @@ func TestRestartOfReplica(t *testing.T) {
 	}
 }
 
-// An interrupt while an agent is awaited ends the trip. Nothing is known of the agent.
 func TestRestartThatIsInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

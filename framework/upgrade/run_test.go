@@ -29,8 +29,8 @@ func pathOf(t *testing.T, p Phase, name string) Path {
 	return path
 }
 
-// The upgrade loses a node's packets for 300 ms and a connection, and the router loses the
-// node's range for a second. The rollback loses nothing and leaves a rule.
+// The upgrade loses a node's packets for 300 ms and a connection, and the router loses the node's range for a second.
+// The rollback loses nothing and leaves a rule.
 func TestTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -95,7 +95,6 @@ func TestTrip(t *testing.T) {
 	})
 }
 
-// A version that does not come up ends the upgrade, and the changed nodes are rolled back.
 func TestTripThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -125,7 +124,6 @@ func TestTripThatFails(t *testing.T) {
 	})
 }
 
-// An interrupt in each phase ends the trip; what was measured is kept.
 func TestTripThatIsInterrupted(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -217,7 +215,6 @@ func TestTripFromVersionThatDoesNotServeOnePath(t *testing.T) {
 	})
 }
 
-// A record of another upgrade, or none, gives no measures.
 func TestStoredRefuses(t *testing.T) {
 	w := newWorld()
 	w.noLab = errors.New("no lab")
@@ -227,7 +224,6 @@ func TestStoredRefuses(t *testing.T) {
 	must.Equal(t, "no record", true, errors.Is(must.Err(Stored(t.TempDir(), w.upgrade, "1", "2")), fs.ErrNotExist))
 }
 
-// declaredUpgrades are an upgrade of each kind.
 var declaredUpgrades = []struct{ component, from, to string }{
 	{"calico", "3.28.5", "3.28.5"}, {"cilium", "1.18.4", "1.19.3"},
 	{"coredns", "1.12.1", "1.15.0"}, {"kube-proxy", "1.35.4", "1.36.3"},
@@ -266,15 +262,13 @@ func TestDeclarations(t *testing.T) {
 func TestRun(t *testing.T) {
 	broken := errors.New("broken")
 	for _, c := range []struct {
-		name string
-		// noImages, noLab, noProbes and half are the world's.
+		name                      string
 		noImages, noLab, noProbes error
 		half                      bool
-		// interrupt comes with the installation, and panics is set if that panics.
-		interrupt, panics bool
-		did               string
-		says              string
-		logs              bool
+		interrupt, panics         bool
+		did                       string
+		says                      string
+		logs                      bool
 	}{
 		{name: "an image does not build", noImages: broken, did: "remnants down", says: "broken"},
 		{name: "no lab comes up", noLab: broken, did: "remnants down", says: "broken"},

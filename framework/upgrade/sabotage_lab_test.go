@@ -22,21 +22,19 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// refusesNew is a table of rules for a node's kernel that forwards established connections
-// alone, as a firewall does that has lost its other rules. New ones of nodes, which are $nodes,
-// are forwarded: by those kube-proxy is asked whether it works, and the rollout goes on.
+// refusesNew makes a node's kernel forward established connections alone, as a firewall does that has lost its other
+// rules. New ones of nodes, which are $nodes, pass: by those kube-proxy is asked whether it works.
 const refusesNew = `nft add table ip sabotage
 nft 'add chain ip sabotage forward { type filter hook forward priority 0; }'
 nft add rule ip sabotage forward ip saddr != $nodes ct state new drop`
 
-// hidesNew is a table of rules for a node's kernel that drops what the node sends to Services
-// other than those of before, as if its kube-proxy did not follow.
+// hidesNew drops what a node sends to Services other than those of before, as if its kube-proxy did not follow.
 const hidesNew = `nft add table ip sabotage
 nft 'add chain ip sabotage output { type filter hook output priority -300; }'
 nft 'add rule ip sabotage output ip daddr 10.96.0.0/16 ip daddr != { 10.96.0.1, 10.96.0.77 } drop'`
 
-// silences drops what a node sends of gratuitous ARP, whose sender and target are the same. The program itself says so
-// (da, TC_ACT_SHOT): there are kernels without tc's actions.
+// silences drops what a node sends of gratuitous ARP, whose sender and target are the same. The program itself says
+// so (da, TC_ACT_SHOT): there are kernels without tc's actions.
 const silences = `tc qdisc add dev eth0 clsact
 tc filter add dev eth0 egress protocol arp bpf da bytecode '6,32 0 0 28,7 0 0 0,32 0 0 38,29 0 1 0,6 0 0 2,6 0 0 0'`
 
@@ -54,8 +52,8 @@ spec:
   nodeSelectors: [{matchLabels: {kubernetes.io/hostname: worker1}}]
 `
 
-// TestSabotagedUpgrade breaks upgrades on their way to the new version, each in another way.
-// Each must be a NO-GO by the rows that are about it, and by no row that it leaves alone.
+// Each upgrade is broken in another way, and must be a NO-GO by the rows that are about it, and by no row that it
+// leaves alone.
 func TestSabotagedUpgrade(t *testing.T) {
 	onNodes := func(script string) func(context.Context, *framework.Run, []string) error {
 		return func(ctx context.Context, r *framework.Run, nodes []string) error {

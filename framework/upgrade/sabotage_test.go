@@ -15,11 +15,9 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// opens reports whether each packet of a probe opens a connection or a flow, which
-// connection tracking puts into state NEW.
+// opens reports whether each packet opens a connection or a flow, which connection tracking puts into state NEW.
 func opens(p probe.Probe) bool { return p.Protocol == probe.TCP || p.Protocol == probe.UDPFlow }
 
-// judged is what follows from the measures of a trip.
 func judged(m *upgrade.Measures) qualify.Qualification {
 	return qualify.Judge(qualify.Inputs{
 		Component: upgrade.FakeComponent, From: "1", To: "2", Upgrade: qualify.Upgrade{Measures: m},
@@ -27,8 +25,7 @@ func judged(m *upgrade.Measures) qualify.Qualification {
 	}, qualify.Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "again")
 }
 
-// A rule that refuses state NEW from the upgrade on, on one kind of path alone, is a NO-GO,
-// although each flow that was open goes on. The record gives the verdict again.
+// A rule that refuses state NEW on one kind of path alone is a NO-GO, although each open flow goes on.
 func TestRefusedNewConnections(t *testing.T) {
 	isPod := func(name string) bool { return name != "outside" && !strings.Contains(name, " ") }
 	for _, test := range []struct {
@@ -62,8 +59,7 @@ func TestRefusedNewConnections(t *testing.T) {
 	}
 }
 
-// A record that ends early, as that of a run that was killed does, is a GO only if all that
-// decides is in it.
+// The record of a run that was killed is a GO only if all that decides is in it.
 func TestRecordThatEndsEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

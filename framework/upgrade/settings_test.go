@@ -58,8 +58,8 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// A lab has two families if the values of Cilium or a pool of MetalLB have both, or if it is asked for. Each kind of path
-// that is not of IPv4 alone has one of IPv6 beside it.
+// A lab has two families if the values of Cilium or a pool of MetalLB have both, or if it is asked for. Each kind of
+// path that is not of IPv4 alone has one of IPv6 beside it.
 func TestFamilies(t *testing.T) {
 	const pool = "apiVersion: metallb.io/v1beta1\nkind: IPAddressPool\nmetadata: {name: p}\nspec: {addresses: [192.0.2.0/28, 2001:db8::/120]}\n"
 	const byARP = pool + "---\napiVersion: metallb.io/v1beta1\nkind: L2Advertisement\nmetadata: {name: l2}\n"
@@ -106,8 +106,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// An upgrade on other subnets is declared on them for every pair of versions, and its
-// endpoints outside the pods answer there.
+// An upgrade on other subnets has its endpoints outside the pods there.
 func TestWithin(t *testing.T) {
 	prefix, services := netip.MustParsePrefix("10.200.0.0/16"), netip.MustParsePrefix("10.96.0.0/16")
 	for _, d := range declaredUpgrades {
