@@ -28,7 +28,6 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// change changes a script that was made for a world.
 type change = func(*world, *framework.Script)
 
 type testCase struct {
@@ -48,13 +47,11 @@ func then(step *framework.Action, more func() error) {
 	*step = func(ctx context.Context, r *framework.Run) error { return errors.Join(first(ctx, r), more()) }
 }
 
-// before has an action do something first.
 func before(step *framework.Action, do func()) {
 	rest := *step
 	*step = func(ctx context.Context, r *framework.Run) error { do(); return rest(ctx, r) }
 }
 
-// all makes several changes, one after the other.
 func all(changes ...change) change {
 	return func(w *world, s *framework.Script) {
 		for _, c := range changes {
@@ -63,7 +60,6 @@ func all(changes ...change) change {
 	}
 }
 
-// aftermath has facts be asserted after the fault.
 func aftermath(facts ...framework.Check) change {
 	return func(_ *world, s *framework.Script) { s.Aftermath = facts }
 }
@@ -102,10 +98,8 @@ func precursor(do func(*world), edit func(*framework.Precursor)) change {
 	}
 }
 
-// finding has a precursor lead to the finding.
 func finding(p *framework.Precursor) { p.Expected = []framework.Finding{framework.As(theFinding)} }
 
-// asserting has facts be asserted after a precursor.
 func asserting(holds framework.Condition) func(*framework.Precursor) {
 	return func(p *framework.Precursor) {
 		p.Aftermath = []framework.Check{{Name: "the route is there", Holds: holds}}
@@ -133,7 +127,6 @@ func applying(remedy int, do func(*world)) change {
 	return func(w *world, s *framework.Script) { s.Remedies[remedy].Apply = doing(func() { do(w) }) }
 }
 
-// applied has more be done after a remedy.
 func applied(remedy int, more func(*world)) change {
 	return func(w *world, s *framework.Script) {
 		then(&s.Remedies[remedy].Apply, func() error { more(w); return nil })
@@ -144,7 +137,6 @@ func expecting(edit func(*framework.Finding)) change {
 	return func(_ *world, s *framework.Script) { edit(&s.Expected[0]) }
 }
 
-// doing is an action of a script.
 func doing(do func()) framework.Action {
 	return func(context.Context, *framework.Run) error { do(); return nil }
 }
@@ -199,8 +191,8 @@ func onInject(do func(*world)) change {
 	}
 }
 
-// survives makes a race of the fault, with rounds of this length: it strikes in that
-// one, if the component is to survive as many.
+// survives makes a race of the fault, with rounds of this length: it strikes in that one, if so many must be
+// survived.
 func survives(strikes int, round time.Duration) change {
 	return func(w *world, s *framework.Script) {
 		rounds := 0
@@ -224,7 +216,6 @@ func holdsNow(held bool) framework.Condition {
 	return says(held, "nothing has changed")
 }
 
-// undoing has the undo of the fault end like this.
 func undoing(undo func() error) change {
 	return func(_ *world, s *framework.Script) {
 		s.Fault.Undo = func(context.Context, *framework.Run) error { return undo() }
@@ -437,14 +428,9 @@ func testCases() []testCase {
 		}},
 		{name: "the symptom takes its time, and does not have it", status: 1,
 			old: onInject(func(w *world) { after(20*time.Second, func() { w.breaks(outToA) }) })},
-		{
-			// On a busy machine. What seemed to be lost must not end the wait for the symptom.
-			name: "packets that are late, and later on the symptom", status: 0,
-			old: onInject(func(w *world) {
-				w.delays(outToA)
-				after(2*time.Second, func() { w.breaks(outToA) })
-			}),
-		},
+		// On a busy machine. What seemed to be lost must not end the wait for the symptom.
+		{name: "packets that are late, and later on the symptom", status: 0,
+			old: onInject(func(w *world) { w.delays(outToA); after(2*time.Second, func() { w.breaks(outToA) }) })},
 		{name: "left alone for a minute", options: Options{Wait: time.Minute}, remedies: true, status: 0},
 		{name: "left alone, and it heals by itself", options: Options{Wait: time.Minute}, remedies: true, status: 1,
 			old: onInject(func(w *world) { w.breaks(outToA); after(30*time.Second, w.heals) })},
@@ -531,8 +517,6 @@ func (c testCase) play(t *testing.T) played {
 	return play(t, w, s, &c.labs, c.options)
 }
 
-// TestCases runs every case, and compares the report
-// that it must write, and the exit status that comes of it.
 func TestCases(t *testing.T) {
 	cases := testCases()
 	texts, statuses := make([]string, len(cases)), slices.Repeat([]int{-1}, len(cases))
@@ -566,8 +550,7 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// clocks are times and counts that differ from run to run, because things that
-// happen at the same moment come in any order.
+// clocks differ from run to run, because things that happen at the same moment come in any order.
 var clocks = regexp.MustCompile(`; last seen: .*|\d+ of \d+ packets|of \d+ packets of \S+ that were due, .*|(since|from) \d\d:\d\d:[0-9.]+|waited \d+(\.\d+)?s`)
 
 // describe is what a report says, without times.
@@ -636,8 +619,8 @@ func describe(t *testing.T, p played) string {
 	return text.String()
 }
 
-// checkJUnit sees that the JUnit report says what the report says: a CI that knows nothing else
-// must not take for passed what was not judged, nor for failed what did not come to a verdict.
+// checkJUnit: a CI that knows nothing else must not take for passed what was not judged, nor for failed what did not
+// come to a verdict.
 func checkJUnit(t *testing.T, dir string, r report.Report) {
 	t.Helper()
 	var all reporters.JUnitTestSuites
@@ -667,8 +650,7 @@ func (l slowLabs) Up(ctx context.Context, s framework.Scenario, variants []frame
 	return l.fakeLabs.Up(ctx, s, variants, reuse)
 }
 
-// TestFinishWaits gives up a step that still brings up a lab: the lab must be
-// removed after that, not before.
+// The lab that a given up step still brings up must be removed after that, not before.
 func TestFinishWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -1,10 +1,8 @@
-// Package engine runs scenarios on labs, which it knows by a small interface. Package suite
-// connects it to Docker and Ginkgo.
-//
-// An Execution is one scenario of a run, or a Plan. Its Steps are planned before anything runs. Each
-// is called even if an earlier one failed, and returns Skipped if it has nothing to do.
-// Finish ends the execution in any case, and writes the report of a scenario. A preliminary
-// report and page are written before each step.
+// Package engine runs scenarios on labs, which it knows by a small interface. Package suite connects it to Docker and
+// Ginkgo.
+// / An Execution is one scenario of a run, or a Plan. Its Steps are planned before anything runs. Each is called even
+// if an earlier one failed, and returns Skipped if it has nothing to do. Finish ends the execution in any case, and
+// writes the report of a scenario. A preliminary report and page are written before each step.
 package engine
 
 import (
@@ -29,9 +27,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// Execution is one scenario of a run: its lab, and its variants, which run one after the
-// other or, if they have their own nodes, in parallel. With Options.Second it has two labs,
-// side by side (lane).
+// Execution is one scenario of a run. Its variants run one after the other or, if they have their own nodes, in
+// parallel; with Options.Second on two labs side by side (lane).
 type Execution struct {
 	scenario framework.Scenario
 	options  Options
@@ -46,20 +43,19 @@ type Execution struct {
 	over      bool // Finish has run
 	announced sync.Once
 	cpu       cpuUse
-	// busy has a value while a step or Finish runs. A runner may abandon a step, as Ginkgo
-	// does at a second interrupt, and call Finish while the step still makes containers.
+	// busy has a value while a step or Finish runs. A runner may abandon a step, as Ginkgo does at a second
+	// interrupt, and call Finish while the step still makes containers.
 	busy   chan struct{}
 	report report.Report
 	// parallel are the variants or the lanes that run in parallel; nil if none do.
 	parallel *parallel
-	// mu guards what they share: broken, notStored, soFar, cpu, the report until Finish, and
-	// the state of trials.
-	mu    sync.Mutex
-	soFar progressSoFar
+	// mu guards what they share: broken, notStored, cpu, the report until Finish, and results and trials of variants.
+	mu sync.Mutex
+	// withoutPage leaves the preliminary page out: most tests do not read it.
+	withoutPage bool
 	// writing keeps two variants from writing the report at once.
 	writing sync.Mutex
-	// broken is why the run cannot continue. notStored is set if the reason is that
-	// results cannot be stored.
+	// broken is why the run cannot continue. notStored is set if the reason is that results cannot be stored.
 	broken    error
 	notStored bool
 	// left is why the end failed: parts of the lab may be left, or no report was written.
@@ -160,8 +156,8 @@ func (e *Execution) Steps() []Step { return e.steps }
 // Dir is the folder of the run; empty if nothing was written.
 func (e *Execution) Dir() string { return e.dir }
 
-// Report returns the report after Finish. There is none for a scenario that has not begun or
-// whose lab another process holds.
+// Report returns the report after Finish. There is none for a scenario that has not begun or whose lab another
+// process holds.
 func (e *Execution) Report() (r report.Report, there bool) {
 	if !e.over { // an abandoned step may still write it
 		return report.Report{}, false
@@ -169,8 +165,7 @@ func (e *Execution) Report() (r report.Report, there bool) {
 	return e.report, true
 }
 
-// Broken is why the run could not continue, such as an image that does not build or a lab
-// that does not come up. Nil if it could.
+// Broken is why the run could not continue, such as an image that does not build; nil if it could.
 func (e *Execution) Broken() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -191,8 +186,7 @@ func (e *Execution) setNotStored(err error) {
 	}
 }
 
-// now is the start of the run plus the monotonic time since, so that setting the machine's
-// clock during the run has no effect.
+// now is monotonic: setting the machine's clock during the run has no effect.
 func (e *Execution) now() time.Time { return e.began.Add(time.Since(e.began)) }
 
 // Left is why the end failed: parts of the lab may be left, or no report was written.
@@ -201,8 +195,8 @@ func (e *Execution) Left() error { return e.left }
 // Announce passes the steps to Progress, once.
 func (e *Execution) Announce() { e.announced.Do(func() { e.options.Progress.Plan(e.steps) }) }
 
-// Run runs all steps and then Finish. When ctx ends, no further step begins. Finish may take
-// the time undo, whether ctx has ended or not.
+// Run runs all steps and then Finish. When ctx ends, no further step begins. Finish may take the time undo in any
+// case.
 func (e *Execution) Run(ctx context.Context, undo time.Duration) {
 	e.Announce()
 	for _, step := range e.steps {
@@ -233,8 +227,8 @@ func (e *Execution) add(s Step, do func(context.Context) error) {
 	e.steps = append(e.steps, s)
 }
 
-// acquire waits until no step and no Finish is running. Without an error, the caller removes
-// the value from busy when done.
+// acquire waits until no step and no Finish is running. Without an error, the caller removes the value from busy when
+// done.
 func (e *Execution) acquire(ctx context.Context) error {
 	select {
 	case e.busy <- struct{}{}:
@@ -254,8 +248,8 @@ func (e *Execution) labStep(l *lane, name string, do func(context.Context, *lane
 	e.add(Step{Scope: l.scope, Name: name}, e.onLab(l, name, do, e.Broken, e.setBroken))
 }
 
-// laneStep plans such a step among the steps of the lane's variants. If it fails, the lane is
-// broken, and the other goes on.
+// laneStep plans such a step among those of the lane's variants. If it fails, the lane is broken, and the other goes
+// on.
 func (e *Execution) laneStep(l *lane, name string, do func(context.Context, *lane) error) {
 	broken := func() error { return errors.Join(e.Broken(), l.runs.broken) }
 	breaks := func(err error) { l.runs.broken = errors.Join(l.runs.broken, err) }
@@ -358,7 +352,8 @@ func (e *Execution) bringUp(ctx context.Context, l *lane) error {
 	began := time.Now()
 	var err error
 	if l.lab, err = e.labs.Up(ctx, l.scenario, l.variants, e.options.Reuse); l.lab == nil {
-		if l.held = heldByOther(err); l.held && !l.isSecond() { // no report of a lab that belongs to another process
+		var held interface{ HeldByOther() bool }
+		if l.held = errors.As(err, &held) && held.HeldByOther(); l.held && !l.isSecond() { // no report of a lab that belongs to another process
 			err = errors.Join(err, e.removeFolder())
 		}
 		return err
@@ -431,12 +426,9 @@ func (e *Execution) releaseLab(ctx context.Context, l *lane) error {
 	return errors.Join(closed, lab.Down(ctx))
 }
 
-// Finish judges what was not judged yet, and writes the report. It takes the lab down if the
-// last step did not run.
-//
-// It does nothing for a scenario that has not begun, or whose lab another process holds.
-// Further calls do nothing. It waits for an abandoned step; if ctx ends before, Finish must
-// be called again.
+// Finish judges what was not judged yet, writes the report, and takes the lab down if the last step did not run.
+// / It does nothing for a scenario that has not begun, or whose lab another process holds, nor when called again. It
+// waits for an abandoned step; if ctx ends before, Finish must be called again.
 func (e *Execution) Finish(ctx context.Context) {
 	if e.parallel != nil {
 		e.parallel.stop()
@@ -476,7 +468,6 @@ func (e *Execution) Finish(ctx context.Context) {
 	}
 	e.report.Verdict = string(e.verdict())
 	e.report.Timings.Total = time.Since(e.began).Milliseconds()
-	e.report.Steps = e.soFar.steps
 	if e.dir != "" {
 		if err := e.store(); !e.notStored { // otherwise broken has the error
 			errs = append(errs, err)
@@ -504,11 +495,6 @@ func (e *Execution) takeDown(ctx context.Context, l *lane, down func(context.Con
 	err := down(watched(ctx, e.options.Progress, l.scope))
 	done(err)
 	return err
-}
-
-func heldByOther(err error) bool {
-	var held interface{ HeldByOther() bool }
-	return errors.As(err, &held) && held.HeldByOther()
 }
 
 func (e *Execution) judges() []*verdict.Judge {

@@ -27,12 +27,10 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// world is what a fake lab is like at the moment: which probes lose their packets, what the
-// detectors find, and which sources do not answer. The steps of a script change it as vendors'
-// programs would. Its clock is that of a synctest bubble.
+// world is what a fake lab is like at the moment: which probes lose packets, what the detectors find, which sources
+// do not answer. The steps of a script change it as vendors' programs would. Its clock is that of a bubble.
 type world struct {
-	// node is the one of the variant whose world it is, where variants run side by
-	// side and have each a world of their own.
+	// node is that of the variant whose world it is, where variants run side by side.
 	node        string
 	mu          sync.Mutex
 	lost        map[string]bool // by the name of the probe
@@ -66,8 +64,7 @@ func (w *world) isFrozen(end string) bool {
 	return w.frozen == end
 }
 
-// breaks is the incident: these probes lose their packets from now on, and the
-// detectors come to their finding a little later.
+// breaks is the incident: these probes lose their packets, and a little later the detectors find it.
 func (w *world) breaks(probes ...string) {
 	w.loses(probes...)
 	time.AfterFunc(300*time.Millisecond, func() {
@@ -89,7 +86,6 @@ func mark(set map[string]bool, names []string) {
 
 func (w *world) finds(found ...detect.Finding) { w.do(func() { w.found = found }) }
 
-// heals: all packets arrive, and the detectors find nothing.
 func (w *world) heals() {
 	w.do(func() {
 		w.lost, w.late, w.silent, w.found = map[string]bool{}, map[string]bool{}, map[string]bool{}, nil
@@ -108,11 +104,9 @@ const (
 	lateFor = 100 * time.Millisecond
 )
 
-// stopsSending: the probes send nothing from now on.
 func (w *world) stopsSending(probes ...string) { w.do(func() { mark(w.silent, probes) }) }
 
-// alternates loses every other packet of a probe for ten seconds: its agent sends one every
-// sendsEvery.
+// alternates loses every other packet of a probe for ten seconds.
 func (w *world) alternates(probe string) {
 	for i := range 200 {
 		after(time.Duration(i)*sendsEvery, func() { w.do(func() { w.lost[probe] = i%2 == 0 }) })
@@ -129,8 +123,7 @@ func (w *world) leaks(why string) { w.do(func() { w.leak = why }) }
 
 func (w *world) losesSources(why string) { w.do(func() { w.unavailable = why }) }
 
-// sends reports whether a probe sent a packet at a moment, and whether that was
-// lost, or answered late.
+// sends reports whether a probe sent a packet at a moment, and whether that was lost, or answered late.
 func (w *world) sends(name string, at int64) (sends, loses, late bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,14 +135,12 @@ func (w *world) sends(name string, at int64) (sends, loses, late bool) {
 	return true, false, false
 }
 
-// theFinding is what the detectors of the fake scenario are to come to.
 var theFinding = detect.Finding{
 	Detector: "told", Kind: "lost-route", State: detect.Active, Object: detect.Named("a"), Owner: "a", Announcer: "c", Routers: []string{"tor1", "tor2"},
 	Says: "The route to a is lost.",
 }
 
-// told is a detector that finds what the world says, in a snapshot: there is a Node
-// for each world, and its UID is what is to be found.
+// told finds what the world says, in a snapshot: there is a Node for each world, whose UID is what is to be found.
 type told struct{ *world }
 
 func (told) Name() string             { return "told" }
@@ -177,9 +168,8 @@ func (w *world) asNode() snapshot.Node {
 // fakeLabs makes one fake lab after the other, and counts them by their end.
 type fakeLabs struct {
 	world *world
-	// beside are the worlds of variants that run side by side, by their nodes.
-	beside map[string]*world
-	// prepare, up, dial, read and down are errors that these end with.
+	// beside are the worlds of variants side by side, by their nodes.
+	beside                        map[string]*world
 	prepare, up, dial, read, down error
 	// cpu is what the lab and the machine use from one question to the next.
 	cpu, used CPUTime
@@ -188,8 +178,7 @@ type fakeLabs struct {
 	digests map[string]string
 	running snapshot.List[snapshot.PodImages]
 
-	// noImages, noSecond and noDown are errors that Prepare, Up and Down end with for the
-	// second lab; panics has its Up panic.
+	// For the second lab Prepare, Up and Down end with these errors; panics has its Up panic.
 	noImages, noSecond, noDown error
 	panics                     bool
 
@@ -263,10 +252,8 @@ func (l *fakeLab) Open(context.Context, []snapshot.Source, []string) (Reader, er
 	return &fakeReader{l}, nil
 }
 
-// counting guards the counts of what variants and lanes open side by side.
 var counting sync.Mutex
 
-// worldOf is the world that these ends are in.
 func (l *fakeLabs) worldOf(declared []framework.Endpoint) *world {
 	for _, d := range declared {
 		if d.Pod != nil && l.beside[d.Pod.Node] != nil {
@@ -337,8 +324,7 @@ func (r *fakeReader) Collect(context.Context) snapshot.Snapshot {
 	return s
 }
 
-// fakeAgent speaks for a probe agent: it reports every packet as sent, and as
-// answered unless the world loses it.
+// fakeAgent reports every packet as sent, and as answered unless the world loses it.
 type fakeAgent struct {
 	world *world
 	name  string
@@ -358,7 +344,6 @@ type fakeProbe struct {
 	stopped bool
 }
 
-// serve answers requests and reports until the connection is closed.
 func (a *fakeAgent) serve() {
 	a.probes = map[uint32]*fakeProbe{}
 	ended := make(chan struct{})
@@ -444,8 +429,7 @@ const (
 	aToB   = "a->b"
 )
 
-// fakeScenario has an affected and a fixed variant. In the affected one the
-// world breaks at the fault; one remedy does not help, two heal it.
+// In the affected variant the world breaks at the fault; one remedy does not help, two heal it.
 func fakeScenario(w *world) framework.Scenario {
 	return framework.Scenario{
 		Incident: framework.Incident{Name: "fake"},
@@ -456,8 +440,7 @@ func fakeScenario(w *world) framework.Scenario {
 	}
 }
 
-// sideBySide gives the variants of the fake scenario, and a third one, nodes and
-// worlds of their own.
+// sideBySide gives the variants of the fake scenario, and a third one, nodes and worlds of their own.
 func sideBySide() (framework.Scenario, map[string]*world) {
 	s := fakeScenario(nil)
 	s.Variants = append(s.Variants, framework.Variant{Name: "way", Role: framework.Workaround, Form: framework.Whole})
@@ -525,14 +508,13 @@ func play(t *testing.T, w *world, s framework.Scenario, labs *fakeLabs, o Option
 	o.Output = t.TempDir()
 	labs.world = w
 	e := New(s, labs, o)
-	e.soFar.withoutPage = true
+	e.withoutPage = true
 	e.Run(t.Context(), UndoWithin)
 	meetsSchemas(t, o.Output)
 	judgesTheSame(t, s, e)
 	return played{e, labs}
 }
 
-// meetsSchemas asserts that what was written has the form that others read.
 func meetsSchemas(t *testing.T, dir string) {
 	t.Helper()
 	must.NoError(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -545,7 +527,6 @@ func meetsSchemas(t *testing.T, dir string) {
 	}))
 }
 
-// fakeWorld is a world and the fake scenario in it.
 func fakeWorld() (*world, framework.Scenario) {
 	w := newWorld()
 	return w, fakeScenario(w)
@@ -555,8 +536,7 @@ func newWorld() *world {
 	return &world{lost: map[string]bool{}, late: map[string]bool{}, silent: map[string]bool{}}
 }
 
-// status is the exit status that the CLI makes of an execution; that the CLI
-// does so is tested there.
+// status is the exit status that the CLI makes of an execution.
 func (p played) status() int {
 	r, there := p.Report()
 	switch {

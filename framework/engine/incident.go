@@ -164,8 +164,8 @@ func (v *variantRun) fault(ctx context.Context) error {
 	return v.untilPolled(ctx, injected) // later steps must not read an older snapshot
 }
 
-// symptom waits until every probe of the incident loses packets. If not all do so within the
-// bound, it observes to the end: there is nothing to detect and nothing to remedy.
+// symptom waits until every probe of the incident loses packets. If not all do within the bound, it observes to the
+// end: there is nothing to detect and nothing to remedy.
 func (v *variantRun) symptom(ctx context.Context) error {
 	impacted, faulted := v.c.Impacted(), v.h.Monotonic(v.judge.Faulted())
 	bound := v.judge.Injected().Add(cmp.Or(v.c.Script.SymptomWithin, v.c.Script.Observe))
@@ -181,8 +181,7 @@ func (v *variantRun) symptom(ctx context.Context) error {
 		}
 		v.MarkPackets(history.Mark{Moment: history.Watched, Part: "symptom", Until: watched})
 		names, _ = v.judge.Symptom(v.h.View(), watched)
-		// On a busy machine a packet that seemed to be lost may have been late: the symptom
-		// may still come.
+		// A packet that seemed to be lost may have been late: the symptom may still come.
 		again = err == nil && len(names) < len(impacted) && v.h.Now().Before(bound)
 	}
 	if len(names) == len(impacted) {
@@ -278,8 +277,7 @@ func (v *variantRun) apply(ctx context.Context, r framework.Remedy) error {
 	return v.startProbes(ctx, v.c.Script.Gone...)
 }
 
-// watchRecovery waits until traffic has recovered and there are no active findings, after a
-// remedy that began at a moment.
+// watchRecovery waits until traffic has recovered and there are no active findings.
 func (v *variantRun) watchRecovery(ctx context.Context, r framework.Remedy, began time.Time) error {
 	bound := max(0, r.Bound-v.h.Now().Sub(began)) + verdict.RecoveredFor(v.c.Script)
 	if v.c.Ablate == verdict.AblateRemedy {
@@ -315,8 +313,8 @@ func (v *variantRun) watchNoRecovery(ctx context.Context, r framework.Remedy, _ 
 	if v.c.Ablate == verdict.AblateDetector {
 		return nil
 	}
-	// After a change findings may be pending, so that no finding is active for a moment; and
-	// in one poll a source may be unavailable.
+	// After a change findings may be pending, so that none is active for a moment; and in one poll a source may be
+	// unavailable.
 	since := v.h.Now()
 	return v.untilFound(ctx, history.StillFound, "findings that persist", since, v.pollWithin(), func(saw history.View) bool {
 		return v.judge.StillReported(saw, since)

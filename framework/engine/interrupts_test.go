@@ -12,9 +12,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// A run may be interrupted before each of its steps and at any other moment: labs go, no reader
-// stays open, no variant is judged by what it has not seen, and no goroutine is left, or the
-// bubble would not end.
+// Whenever a run is interrupted, labs go, no reader stays open, no variant is judged by what it has not seen, and no
+// goroutine is left, or the bubble would not end.
 func TestInterrupts(t *testing.T) {
 	const moments = 10
 	for name, scenario := range map[string]func() (framework.Scenario, *fakeLabs, Options){
@@ -35,7 +34,7 @@ func TestInterrupts(t *testing.T) {
 			s, labs, o := scenario()
 			o.Output = t.TempDir()
 			e := New(s, labs, o)
-			e.soFar.withoutPage = true
+			e.withoutPage = true
 			return e, labs
 		}
 		var took time.Duration
@@ -104,7 +103,6 @@ func checkInterrupted(t *testing.T, e *Execution, labs *fakeLabs) {
 	must.Equal(t, "it passes, and a variant is unknown", false, r.Verdict == string(framework.Pass) && unknown)
 }
 
-// verdictOf is the number of the step that judges a variant.
 func (e *Execution) verdictOf(variant int) int {
 	seen := 0
 	for i, step := range e.steps {

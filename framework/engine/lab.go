@@ -14,9 +14,8 @@ import (
 type Labs interface {
 	// Prepare makes the images of a scenario's variants available.
 	Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (Prepared, error)
-	// Up brings up the scenario's lab, and removes one that an interrupted run has left.
-	// With reuse it uses a running lab if there is one. With an error it may also return a
-	// lab: the part that came up.
+	// Up brings up the scenario's lab in place of one that an interrupted run has left, or with reuse uses a running
+	// one. With an error it may also return the part that came up.
 	Up(ctx context.Context, s framework.Scenario, variants []framework.Variant, reuse bool) (Lab, error)
 	// Down removes all parts of the scenario's lab.
 	Down(ctx context.Context, s framework.Scenario) error
@@ -32,11 +31,9 @@ type Prepared struct {
 type Lab interface {
 	// Attach fills in what a script works with: Run.Lab and Run.Cluster.
 	Attach(r *framework.Run)
-	// Probes finds endpoints, connects to their agents, and declares probes among them. The
-	// caller must close them.
+	// Probes finds endpoints, connects to their agents, and declares probes among them. The caller must close them.
 	Probes(ctx context.Context, r *framework.Run, ends []framework.Endpoint, probes []probe.Probe) (Probes, error)
-	// Open makes a reader of these sources, which the caller must close. It does not read
-	// the nodes of others.
+	// Open makes a reader of these sources, without the nodes of others. The caller must close it.
 	Open(ctx context.Context, sources []snapshot.Source, others []string) (Reader, error)
 	// Guests are the nodes with a kernel of their own.
 	Guests(ctx context.Context) ([]report.Guest, error)
@@ -50,8 +47,7 @@ type Lab interface {
 	Down(ctx context.Context) error
 }
 
-// Probes are probes between endpoints of a lab. *probe.Set implements it, with the methods of
-// that name.
+// Probes are probes between endpoints of a lab. *probe.Set implements it, with the methods of that name.
 type Probes interface {
 	Start(ctx context.Context) error
 	Timelines() []probe.Timeline
@@ -64,8 +60,7 @@ type Probes interface {
 
 // CPUTime is summed over CPUs since a fixed moment in the past.
 type CPUTime struct {
-	// Lab is the time that the lab's containers have used, Machine the time that was used in
-	// all, and All the time with idle.
+	// Lab is what the lab's containers have used, Machine what was used in all, and All the time with idle.
 	Lab, Machine, All time.Duration
 }
 

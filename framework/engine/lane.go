@@ -11,17 +11,16 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// lane is a lab of an execution with its variants. An execution has one lane, or two side by
-// side: the second brings up its lab when the first lab is up, so that
-// images that only the second needs are built while the first one's variants run.
+// lane is a lab of an execution with its variants. A second one comes up when the first lab is up, so that images
+// that only it needs are built while the first one's variants run.
 type lane struct {
 	scope    string             // of the lab's steps
 	scenario framework.Scenario // with the lab's name and networks
 	variants []framework.Variant
 	lab      Lab  // nil while it is not up
 	held     bool // another process holds a lab of that name
-	// runs are the steps of the variants, if they run in parallel with others: of the last
-	// planned variant if each has its own nodes, of all variants if there are two lanes.
+	// runs are the steps of the variants, if they run in parallel with others: of the last planned variant if each
+	// has its own nodes, of all variants if there are two lanes.
 	runs *parallelRun
 }
 
@@ -41,8 +40,7 @@ func (e *Execution) planLanes(chosen []framework.Variant) {
 		second := &lane{scope: report.SecondLabScope, scenario: *e.options.Second}
 		first.variants, second.variants = e.divide(chosen)
 		for i, v := range second.variants {
-			hasName := func(o framework.Variant) bool { return o.Name == v.Name }
-			second.variants[i] = second.scenario.Variants[slices.IndexFunc(second.scenario.Variants, hasName)]
+			second.variants[i], _ = each.First(second.scenario.Variants, func(o framework.Variant) bool { return o.Name == v.Name })
 		}
 		e.parallel = newParallel()
 		e.parallel.apart = true
@@ -56,16 +54,15 @@ func (e *Execution) planLanes(chosen []framework.Variant) {
 // HasSecondLab reports whether variants run in two labs.
 func (e *Execution) HasSecondLab() bool { return len(e.lanes) > 1 }
 
-// sideBySide reports whether variants can run in two labs. How many trials an unaffected
-// variant must survive is known only after the trials of the affected one.
+// sideBySide reports whether variants can run in two labs. How many trials an unaffected variant must survive is
+// known only after those of the affected one.
 func (e *Execution) sideBySide(chosen []framework.Variant) bool {
 	o := e.options
 	return o.Second != nil && len(chosen) > 1 && !o.Keep && !o.Reuse && !o.Foreign &&
 		!slices.ContainsFunc(chosen, func(v framework.Variant) bool { return v.Script().Trials != nil })
 }
 
-// divide divides variants among two labs, so that both have about as many steps. The first
-// variant is on the first lab. The order is kept.
+// divide divides variants among two labs, with about as many steps each. The first variant is on the first lab.
 func (e *Execution) divide(chosen []framework.Variant) (first, second []framework.Variant) {
 	steps := func(v framework.Variant) int {
 		all := 0
@@ -102,7 +99,7 @@ func (l *lane) isLast(v *variantRun) bool {
 	return false
 }
 
-// topology is the second lab's in the report; nil for the first, which has the report's.
+// topology is the second lab's; nil for the first, which has the report's.
 func (l *lane) topology() *report.Topology {
 	if !l.isSecond() {
 		return nil
@@ -135,8 +132,7 @@ func (e *Execution) startCPU(ctx context.Context, l *lane) {
 	}
 }
 
-// measureCPU notes the shares of the CPU time since the first lab was up. An error changes
-// no verdict.
+// measureCPU notes the shares of the CPU time since the first lab was up. An error changes no verdict.
 func (e *Execution) measureCPU(ctx context.Context, l *lane) {
 	now, err := l.lab.CPUTime(ctx)
 	e.mu.Lock()

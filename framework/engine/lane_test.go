@@ -14,8 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// twoLabs is the fake scenario with three variants, each in a world of its own, and the
-// scenario on its second lab.
+// twoLabs is the fake scenario with three variants, each in a world of its own, and its second lab.
 func twoLabs() (first framework.Scenario, second *framework.Scenario, worlds map[string]*world) {
 	first, worlds = sideBySide()
 	for i := range first.Variants {
@@ -27,8 +26,7 @@ func twoLabs() (first framework.Scenario, second *framework.Scenario, worlds map
 	return first, &other, worlds
 }
 
-// The affected variant has as many steps as the two others: they run on the second lab, at
-// the same time.
+// The affected variant has as many steps as the two others: they run on the second lab, at the same time.
 func TestTwoLabs(t *testing.T) {
 	took := map[bool]time.Duration{}
 	for _, two := range []bool{false, true} {
@@ -73,8 +71,7 @@ func TestOneLab(t *testing.T) {
 	}
 }
 
-// A second lab that fails leaves its variants without a verdict, and the run without a pass.
-// The first goes on, and both are taken down.
+// The first lab goes on, and both are taken down.
 func TestSecondLabFails(t *testing.T) {
 	for name, labs := range map[string]*fakeLabs{
 		"no images": {noImages: errBroken}, "not up": {noSecond: errBroken}, "held": {noSecond: &kindlab.HeldError{Lab: "fake-2"}},
@@ -98,7 +95,6 @@ func TestSecondLabFails(t *testing.T) {
 	}
 }
 
-// A verdict on the second lab is part of the run's.
 func TestSecondLabJudges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, second, worlds := twoLabs()

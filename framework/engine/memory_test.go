@@ -14,7 +14,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// heapInUse is the heap in bytes that is reachable.
 func heapInUse() uint64 {
 	runtime.GC()
 	var stats runtime.MemStats
@@ -22,8 +21,8 @@ func heapInUse() uint64 {
 	return stats.HeapAlloc
 }
 
-// A run with --wait 2m keeps 144,000 packets of 12 probes, of which two lose all, and 600
-// polls, whose findings have another sentence each second, in 10 MiB. Memory grows with the time.
+// A run with --wait 2m keeps 144,000 packets of 12 probes, of which two lose all, and 600 polls, whose findings have
+// another sentence each second, in 10 MiB. Memory grows with the time.
 func TestMemory(t *testing.T) {
 	const wait, most = 2 * time.Minute, 10 << 20
 	synctest.Test(t, func(t *testing.T) {

@@ -16,8 +16,7 @@ import (
 // ErrInterrupted says that a signal ended the run, and that its lab was restored or taken down.
 var ErrInterrupted = errors.New("interrupted")
 
-// UndoWithin bounds the undo and the removal of the lab after an interrupt or the end of a
-// run's time.
+// UndoWithin bounds the undo and the removal of the lab after an interrupt or the end of a run's time.
 const UndoWithin = 2 * time.Minute
 
 // Progress shows what runs are doing. Several goroutines call it.
@@ -26,18 +25,16 @@ type Progress interface {
 	Scenario(name string) Progress
 	// Plan passes the steps of the run, in order, before the first begins.
 	Plan(steps []Step)
-	// Step begins a step of a scope; done ends it. One that was not planned is part of the
-	// current planned step of the scope.
+	// Step begins a step of a scope; done ends it. One that was not planned is part of the current planned step.
 	Step(scope, name string) (done func(error))
-	// Over ends a planned step, whether it was begun or not: err is nil, a *Skipped, or
-	// the failure.
+	// Over ends a planned step, whether it was begun or not: err is nil, a *Skipped, or the failure.
 	Over(scope, name string, err error)
 	// Waits passes the progress of a wait of a scope.
 	Waits(scope string, s await.Sight)
 	// Found passes findings that no earlier poll had; at least one.
 	Found(scope string, findings []detect.Finding)
-	// Loses passes the probes of a scope that lose packets now, after each change. None: the
-	// probes that lost packets get answers again, or their endpoints are gone.
+	// Loses passes the probes of a scope that lose packets now, after each change. None: they get answers again, or
+	// their endpoints are gone.
 	Loses(scope string, probes []string)
 	// Note adds a line.
 	Note(scope, text string)
@@ -72,8 +69,7 @@ func (e *Execution) reported(scope, name string, do func(context.Context) error)
 
 // Options of a run.
 type Options struct {
-	// Output is the folder of the reports: one folder for each scenario, with one for each
-	// run in it (report.NewRun).
+	// Output is the folder of the reports: one folder for each scenario, with one for each run in it (report.NewRun).
 	Output string
 	// Variants are the names of the variants that run; empty means all.
 	Variants []string
@@ -83,22 +79,20 @@ type Options struct {
 	Reuse bool
 	// Foreign is set if the lab is somebody else's: it is put back as it was, not taken down.
 	Foreign bool
-	// Second is the same scenario with the name and the networks of a second lab, which can be
-	// up at the same time: variants then run in two labs side by side, unless they have their
-	// own nodes. Nil: all run in one.
+	// Second is the same scenario with the name and the networks of a second lab, which can be up at the same time:
+	// variants without nodes of their own then run in two labs side by side. Nil: all run in one.
 	Second *framework.Scenario
 	// Ablate, Repeat and Wait are as in verdict.Options.
 	Ablate verdict.Part
 	Repeat int
 	Wait   time.Duration
-	// Parameters are the values that the scenario was given, by name, and Versions the
-	// chosen versions of components. Both are only recorded.
+	// Parameters are the given ones of the scenario, and Versions the chosen ones of components. Both are only
+	// recorded.
 	Parameters, Versions map[string]string
 	// Progress and Log may be nil.
 	Progress Progress
 	Log      *slog.Logger
-	// Command returns the command that repeats the run, for the report. Nil: the
-	// scenario's name only.
+	// Command returns the command that repeats the run, for the report. Nil: the scenario's name only.
 	Command func(framework.Scenario) string
 	// Machine and Relapse describe this machine and this program in the report.
 	Machine any

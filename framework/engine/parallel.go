@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// parallel are variants that run in parallel on one lab, or lanes. Each runs its own steps in
-// order. The steps of the execution wait for them.
+// parallel are variants that run in parallel on one lab, or lanes, each in its order. The steps of the execution wait
+// for them.
 type parallel struct {
 	all   []*parallelRun
 	apart bool // they are lanes: they do not wait for each other
@@ -31,7 +31,7 @@ type parallelRun struct {
 	steps []*parallelStep
 	// broken is why the variant's nodes, or the lane's lab, could not be restored.
 	broken error
-	// at is the last point that the variant has reached; guarded by mu.
+	// at is the last point that was reached; guarded by mu.
 	at int
 }
 
@@ -54,7 +54,6 @@ type parallelStep struct {
 
 var errNotBegun = errors.New("not begun")
 
-// atEnd is the point of a variant that has ended.
 const atEnd = math.MaxInt
 
 func newParallel() *parallel {
@@ -97,8 +96,7 @@ func (l *parallel) ended(ctx context.Context) error {
 	}
 }
 
-// add plans a step of the variant. wait waits for the step; if ctx ends before, all variants
-// are stopped.
+// add plans a step of the variant. wait waits for it; if ctx ends before, all variants are stopped.
 func (l *parallelRun) add(do func(context.Context) error) (wait func(context.Context) error) {
 	s := &parallelStep{do: do, done: make(chan struct{}), err: errNotBegun}
 	l.steps = append(l.steps, s)
@@ -157,8 +155,8 @@ func (l *parallelRun) meet(ctx context.Context, point int) error {
 	}
 }
 
-// meet waits until the parallel variants on the same lab, if there are any, have reached a
-// point of their runs with the same number.
+// meet waits until the parallel variants on the same lab, if any, have reached a point of their runs with the same
+// number.
 func (v *variantRun) meet(ctx context.Context, point int) error {
 	if v.parallel == nil || v.parallel.apart {
 		return nil

@@ -10,16 +10,15 @@ import (
 	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
-// Plan is a run of steps on a lab under traffic that is no variant of a scenario, such as an
-// upgrade. It has a history and evidence, and no report: its caller judges the history.
+// Plan is a run of steps on a lab under traffic that is no variant of a scenario. It has a history and evidence, and
+// no report: its caller judges the history.
 type Plan struct {
-	// Scope is the scope of its steps.
 	Scope string
 	// Scenario has the topology of the lab, and one variant with its images.
 	Scenario framework.Scenario
 	// History has begun. Its caller closes it.
 	History *history.History
-	// Secrets are texts that no log has that is kept: programs log their settings.
+	// Secrets are removed from the logs that are kept: programs log their settings.
 	Secrets []string
 	// Steps are those between the lab's.
 	Steps func(*Session) []PlanStep
@@ -29,10 +28,9 @@ type Plan struct {
 type PlanStep struct {
 	ID   framework.StepID
 	Name string
-	// Due reports whether there is something to do when the step's turn comes; nil: always.
+	// Due reports whether there is something to do then; nil: always.
 	Due func() bool
-	// Do carries it out. After a verdict.ErrNotAsExpected the plan goes on. Any other error
-	// ends it.
+	// Do carries it out. After a verdict.ErrNotAsExpected the plan goes on. Any other error ends it.
 	Do func(context.Context) error
 }
 
@@ -43,8 +41,8 @@ type planRun struct {
 	lost    error // evidence that could not be stored
 }
 
-// NewPlan plans the execution of a plan. Of the options it uses Output, which is the folder of
-// the evidence and may be empty, Keep, Reuse, Progress and Log.
+// NewPlan plans the execution of a plan. Of the options it uses Output, the folder of the evidence, which may be
+// empty, Keep, Reuse, Progress and Log.
 func NewPlan(p Plan, labs Labs, o Options) *Execution {
 	e := newExecution(p.Scenario, labs, o)
 	e.plan = &planRun{Plan: &p}

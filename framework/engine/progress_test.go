@@ -72,15 +72,14 @@ func (l *listener) Loses(scope string, probes []string) {
 	l.news = append(l.news, scope+": loses "+strings.Join(probes, ", "))
 }
 
-// listenTo runs the fake scenario, whose lab comes up or not.
 func listenTo(t *testing.T, up error) *listener {
 	w, l := newWorld(), &listener{waits: map[string]int{}}
 	New(fakeScenario(w), &fakeLabs{world: w, up: up}, Options{Output: t.TempDir(), Progress: l}).Run(t.Context(), UndoWithin)
 	return l
 }
 
-// Progress gets all steps of a run before the first begins, the result of each, what they
-// wait for, and findings and losses when they occur.
+// Progress gets all steps of a run before the first begins, the result of each, what they wait for, and findings and
+// losses when they occur.
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := listenTo(t, nil)

@@ -15,25 +15,16 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// progressSoFar is the state of a live run for its preliminary report. Execution.mu guards it.
-type progressSoFar struct {
-	steps    []report.Step
-	variants map[*variantRun][]byte // the latest result of each, as JSON
-	// withoutPage leaves the preliminary page out: most tests do not read it.
-	withoutPage bool
-}
-
-// beginStep adds a step to the report and to Progress; ends ends it.
 func (e *Execution) beginStep(scope string, id framework.StepID, name string) (ends func(error)) {
 	e.mu.Lock()
-	number := len(e.soFar.steps)
-	e.soFar.steps = append(e.soFar.steps, report.Step{Scope: scope, Name: name, ID: id.String(), Kind: string(id.Kind), Began: e.now()})
+	number := len(e.report.Steps)
+	e.report.Steps = append(e.report.Steps, report.Step{Scope: scope, Name: name, ID: id.String(), Kind: string(id.Kind), Began: e.now()})
 	e.mu.Unlock()
 	e.publish() // before Progress shows the step
 	done := e.options.Progress.Step(scope, name)
 	return func(err error) {
 		e.mu.Lock()
-		s := &e.soFar.steps[number]
+		s := &e.report.Steps[number]
 		s.Ended = new(e.now())
 		if err != nil {
 			s.Failed, s.Broke = err.Error(), !errors.Is(err, verdict.ErrNotAsExpected)
@@ -51,10 +42,7 @@ func (v *variantRun) publish() {
 	}
 	v.scenario.mu.Lock()
 	defer v.scenario.mu.Unlock()
-	if v.scenario.soFar.variants == nil {
-		v.scenario.soFar.variants = map[*variantRun][]byte{}
-	}
-	v.scenario.soFar.variants[v] = text
+	v.soFar = text
 }
 
 // publish writes the preliminary report and page, so that a killed run has them.
@@ -66,7 +54,7 @@ func (e *Execution) publish() {
 	defer e.writing.Unlock()
 	r, err := e.reportSoFar()
 	err = errors.Join(err, r.Write(e.dir))
-	if !e.soFar.withoutPage {
+	if !e.withoutPage {
 		err = errors.Join(err, page.Write(e.dir, e.histories()))
 	}
 	e.setNotStored(err)
@@ -87,15 +75,15 @@ func (e *Execution) reportSoFar() (report.Report, error) {
 	r.Verdict = string(framework.Inconclusive)
 	r.Unfinished = &report.Unfinished{At: e.now()}
 	r.Timings.Total = time.Since(e.began).Milliseconds()
-	r.Steps = slices.Clone(e.soFar.steps)
+	r.Steps = slices.Clone(r.Steps)
 	open := each.Where(r.Steps, func(s report.Step) bool { return s.Ended == nil })
 	r.Unfinished.Steps = each.Of(open, func(s report.Step) string { return s.Scope + ": " + s.Name })
 	r.Variants = []report.Variant{}
 	var errs []error
 	for _, v := range e.variants {
-		if text, begun := e.soFar.variants[v]; begun {
+		if v.soFar != nil {
 			var one report.Variant
-			errs = append(errs, json.Unmarshal(text, &one))
+			errs = append(errs, json.Unmarshal(v.soFar, &one))
 			r.Variants = append(r.Variants, one)
 		}
 	}

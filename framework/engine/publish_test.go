@@ -16,8 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// A run that is killed at any moment leaves a report and a page of what was known
-// before, and says in which step it was.
+// A run that is killed at any moment leaves a report and a page of what was known, with the step in which it was.
 func TestAReportIsThereWhileTheRunGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := fakeWorld()

@@ -21,8 +21,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// Session is the use of a running lab by one script, or by one Plan: probes and polls, the
-// history in which both are recorded, and the evidence.
+// Session is the use of a running lab by one script, or by one Plan: probes and polls, their history, and the
+// evidence.
 type Session struct {
 	h        *history.History
 	evidence Evidence
@@ -138,13 +138,11 @@ func (s *Session) closeReader() error {
 	return err
 }
 
-// UntilKnown waits until the outcome of every packet up to a moment is known. The moment may
-// be in the future.
+// UntilKnown waits until the outcome of every packet up to a moment, which may be in the future, is known.
 func (s *Session) UntilKnown(ctx context.Context, until time.Time) error {
 	bound := max(0, until.Sub(s.h.Now())) + outcomeWithin
 	return await.Until(ctx, "the outcome of the last packets", 50*time.Millisecond, bound, func(context.Context) (bool, string, error) {
-		// Before that moment there is nothing to see, and in a wait of an hour each copy of
-		// the timelines takes some MiB.
+		// Before that there is nothing to see, and in a wait of an hour each copy of the timelines takes some MiB.
 		if left := until.Sub(s.h.Now()); left > 0 {
 			return false, fmt.Sprintf("packets are watched for %s more", left.Round(time.Second)), nil
 		}
@@ -191,8 +189,7 @@ func (s *Session) keepLogs(ctx context.Context, since time.Time, others []string
 	return err
 }
 
-// Evidence is the folder where a run stores what it observed. Files are numbered in the
-// order in which they were written.
+// Evidence is the folder where a run stores what it observed, in files that are numbered in their order.
 type Evidence struct {
 	// Dir is made with the first file; if it is empty nothing is stored.
 	Dir    string

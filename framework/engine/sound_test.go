@@ -18,8 +18,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// A panic of an undo ends the run as its error does, also that of a version without an expectation
-// on a kept lab, as bisect and qualify have it.
+// A panic of an undo ends the run as its error does, also without an expectation on a kept lab, as bisect and qualify
+// have it.
 func TestRestorePanicsUnclassified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := fakeWorld()
@@ -55,7 +55,6 @@ const (
 	agent2, built2 = "quay.io/vendor/agent:v2", "sha256:2222222222222222222222222222222222222222222222222222222222222222"
 )
 
-// podOf runs an image, which has an identifier on its node.
 func podOf(image, id string) snapshot.List[snapshot.PodImages] {
 	return snapshot.List[snapshot.PodImages]{Read: true, Items: []snapshot.PodImages{{Name: "agent", Containers: []snapshot.RunningContainer{
 		{Container: snapshot.Container{Image: image}, ImageID: id},
@@ -66,8 +65,8 @@ func labsRunning(running snapshot.List[snapshot.PodImages]) *fakeLabs {
 	return &fakeLabs{digests: map[string]string{agent1: built1, agent2: built2}, running: running}
 }
 
-// A variant whose pods run another image than the one that was built is unknown, and so is one
-// whose images under test did not run.
+// A variant whose pods run another image than the one that was built is unknown, and so is one whose images did not
+// run.
 func TestImagesThatRan(t *testing.T) {
 	const of = "quay.io/vendor/agent@"
 	for name, test := range map[string]struct {
@@ -101,9 +100,8 @@ func TestImagesThatRan(t *testing.T) {
 	}
 }
 
-// A remedy that does not help lets packets through only in an incident that costs a share of
-// them, and must leave losses to the end. Traffic decides that: in the cases without heals the
-// detectors go on reporting.
+// A remedy that does not help lets packets through only in an incident that costs a share of them, and must leave
+// losses to the end. Traffic decides that: in the cases without heals the detectors go on reporting.
 func TestUselessRemedyOfPartialIncident(t *testing.T) {
 	arrive := func(w *world) { w.do(func() { w.lost[outToA] = false }) }
 	for _, tt := range []struct {
@@ -179,7 +177,6 @@ func TestRemedyBetweenBursts(t *testing.T) {
 	}
 }
 
-// A version is not refused if another image than the one that was built refuses.
 func TestRefusedByAnotherImage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := fakeWorld()
@@ -192,8 +189,7 @@ func TestRefusedByAnotherImage(t *testing.T) {
 	})
 }
 
-// Of an unclassified version every verdict is a valid answer, except those that say
-// that the answer is unknown.
+// Every verdict is a valid answer, except those that say that the answer is unknown.
 func TestUnclassified(t *testing.T) {
 	latent := theFinding
 	latent.State = detect.Latent

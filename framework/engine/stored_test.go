@@ -25,8 +25,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// judgesTheSame asserts that a run which is judged again from its evidence comes to
-// the same as it did.
+// judgesTheSame asserts that a run which is judged again from its evidence comes to the same.
 func judgesTheSame(t *testing.T, s framework.Scenario, e *Execution) {
 	t.Helper()
 	stored, there := e.Report()
@@ -48,8 +47,8 @@ func judgesTheSame(t *testing.T, s framework.Scenario, e *Execution) {
 	}
 }
 
-// A single run of --repeat that is judged differently is a difference, also where the
-// variant's verdict stays the same.
+// A single run of --repeat that is judged differently is a difference, also where the variant's verdict stays the
+// same.
 func TestJudgesEachRepeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := fakeWorld()
@@ -82,7 +81,6 @@ func judgeAgain(dir string, s framework.Scenario) (verdict.Judgement, error) {
 	return prepared.Judge(s)
 }
 
-// recordMeetsSchema asserts that each line of a record has the form that others read.
 func recordMeetsSchema(t *testing.T, path string) {
 	t.Helper()
 	file := must.Get(os.Open(path))(t)
@@ -99,7 +97,6 @@ func recordMeetsSchema(t *testing.T, path string) {
 	must.Equal(t, "there are lines", true, n > 0)
 }
 
-// mute is a detector that says nothing any more.
 type mute struct{}
 
 func (mute) Name() string                                               { return "told" }

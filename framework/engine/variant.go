@@ -12,23 +12,24 @@ import (
 	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
-// variantRun carries out one case of a run: it acts on the lab, waits, and writes the
-// history. The judge judges each step by the history alone.
+// variantRun carries out one case of a run: it acts on the lab, waits, and writes the history, by which alone the
+// judge judges each step.
 type variantRun struct {
 	*Session
 	scenario *Execution
 	lane     *lane
 	c        verdict.Case
 	judge    *verdict.Judge
-	// parallel is the run among the runs of parallel variants or lanes; nil if variants run one
-	// after the other.
+	// parallel is nil if variants run one after the other.
 	parallel *parallelRun
 
 	injected []framework.Fault // to be undone, in reverse
 	logged   bool              // the logs of the lab are kept
-	// atTrials is set during the trials; trialOutcome is their outcome. Execution.mu guards both.
+	// atTrials is set during the trials, trialOutcome is their outcome, and soFar the latest result as JSON.
+	// Execution.mu guards them.
 	atTrials     bool
 	trialOutcome *framework.Outcome
+	soFar        []byte
 }
 
 func newVariantRun(e *Execution, c verdict.Case, l *lane) *variantRun {
@@ -52,7 +53,7 @@ func (v *variantRun) plan() {
 	}
 }
 
-// add plans a step of the execution, which for a parallel variant waits for the variant's own step.
+// add plans a step of the execution, which waits for the step of a parallel variant.
 func (v *variantRun) add(step verdict.Step, do func(context.Context) error) {
 	do = v.scenario.reported(v.c.Label, step.Name, v.judged(do))
 	if v.parallel != nil {
@@ -61,14 +62,12 @@ func (v *variantRun) add(step verdict.Step, do func(context.Context) error) {
 	v.scenario.add(Step{Scope: v.c.Label, Name: step.Name}, do)
 }
 
-// judged has the judge know of a panic of a step: other variants go on, and the lab must be
-// taken down.
+// judged has the judge know of a panic of a step: other variants go on, and the lab must be taken down.
 func (v *variantRun) judged(do func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		var err error
+	return func(ctx context.Context) (err error) {
 		if panicked := v.recovered(func() error { err = do(ctx); return nil }); panicked != nil {
 			v.judge.Break(panicked)
-			return panicked
+			err = panicked
 		}
 		return err
 	}
@@ -125,8 +124,7 @@ func (v *variantRun) beginHistory() {
 	})
 }
 
-// carryOut acts on the lab, and waits for the result. The error is why a step could not be
-// carried out. An unexpected result is no error.
+// carryOut acts on the lab, and waits for the result. An unexpected one is no error.
 func (v *variantRun) carryOut(ctx context.Context, id framework.StepID) error {
 	switch id.Kind {
 	case framework.KindInstall:
@@ -167,7 +165,6 @@ func (v *variantRun) install(ctx context.Context) error {
 	return done.Err
 }
 
-// askRefusal notes the message of a component that does not start, for scripts with Refuses.
 func (v *variantRun) askRefusal(ctx context.Context) {
 	if v.c.Script.Refuses != nil {
 		v.h.Do(history.Refuses, "", func(a *history.Act) { a.Saw, a.Err = v.c.Script.Refuses(ctx, v.run) })
@@ -264,14 +261,14 @@ func (v *variantRun) conclude(ctx context.Context) report.Variant {
 	return v.judge.Result
 }
 
-// noteTrials notes whether the variant is at the trials of a probabilistic fault, and their outcome once they are over.
+// noteTrials notes whether the variant is at its trials, and their outcome once they are over.
 func (v *variantRun) noteTrials(at bool) {
 	v.scenario.mu.Lock()
 	defer v.scenario.mu.Unlock()
 	v.atTrials, v.trialOutcome = at, v.judge.Trials()
 }
 
-// trialsDue is how many trials the variant's component must survive, as far as is known now.
+// trialsDue is how many trials must be survived, as far as is known now.
 func (v *variantRun) trialsDue() int {
 	v.scenario.mu.Lock()
 	var affected []framework.Outcome

@@ -28,8 +28,7 @@ func TestEvidenceThatCannotBeKept(t *testing.T) {
 	must.Equal(t, "verdict", framework.Inconclusive, v.scenario.verdict())
 }
 
-// What installing the next variant replaces is undone in no other lab than one that is
-// kept, by the last variant.
+// What installing the next variant replaces is undone only in a kept lab, by the last variant.
 func TestReplaced(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -61,8 +60,7 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// The fault comes to all variants at the same moment, however long each takes
-// before; and no run of one begins while another is at its run before.
+// The fault comes to all variants at the same moment, and no run of one begins while another is at its run before.
 func TestVariantsMeet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, worlds := sideBySide()
@@ -105,8 +103,7 @@ func TestVariantsMeet(t *testing.T) {
 	})
 }
 
-// A runner may give a step up and finish while a variant still undoes what it did:
-// the lab must go after that, not before.
+// The lab must go after a variant has undone what it did, not before.
 func TestFinishWaitsForVariants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, worlds := sideBySide()

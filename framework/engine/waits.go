@@ -15,38 +15,34 @@ import (
 const (
 	// baselineWithin bounds the wait for a good baseline after the installation.
 	baselineWithin = 30 * time.Second
-	// noRecoveryFor is how long the symptom is watched after a remedy that must not help.
-	// Remedies that help take up to 13.6 s.
+	// noRecoveryFor is how long the symptom is watched after a remedy that must not help. Others take up to 13.6 s.
 	noRecoveryFor = 15 * time.Second
 	// switchedOffFor bounds the wait for recovery after a remedy that is switched off.
 	switchedOffFor = 15 * time.Second
-	// expectedWithin bounds the wait for the detectors after the symptom, and after a
-	// precursor that sets no bound of its own.
+	// expectedWithin bounds the wait for the detectors after the symptom, and after a precursor without a bound of
+	// its own.
 	expectedWithin = 5 * time.Second
-	// noFindingsWithin bounds the wait for no active findings where none are expected:
-	// pending ones have time to disappear.
+	// noFindingsWithin bounds the wait for no active findings where none are expected: pending ones may disappear.
 	noFindingsWithin = 30 * time.Second
 	// precursorFor is how long a precursor is watched.
 	precursorFor = 3 * time.Second
-	// effectWithin bounds the wait until a fault has taken effect. Some faults are visible
-	// in the next poll only.
+	// effectWithin bounds the wait until a fault has taken effect. Some faults are visible in the next poll only.
 	effectWithin = 5 * time.Second
-	// outcomeWithin bounds the wait until the outcome of every packet is known. That takes
-	// probe.DefaultTimeout, but an agent in a guest beside three busy ones has reported
-	// nothing for half a minute.
+	// outcomeWithin bounds the wait until the outcome of every packet is known. That takes probe.DefaultTimeout, but
+	// an agent in a guest beside three busy ones has reported nothing for half a minute.
 	outcomeWithin = 45 * time.Second
 	// symptomWithin bounds the wait for the symptom before a remedy, and after it was undone.
 	symptomWithin = 30 * time.Second
-	// fewPolls is the least number of polls with all sources in a wait for findings, however
-	// long a poll takes: comparisons over time need two.
+	// fewPolls is the least number of polls with all sources in a wait for findings, however long a poll takes:
+	// comparisons over time need two.
 	fewPolls = 3
-	// slowPolls bounds the wait for fewPolls. On a machine with other work, a source was
-	// unavailable in each of the first six polls after a fault, for 39 s.
+	// slowPolls bounds the wait for fewPolls. On a machine with other work, a source was unavailable in each of the
+	// first six polls after a fault, for 39 s.
 	slowPolls = time.Minute
 )
 
-// The waits of a variant read the history, up to a bound, and mark where they ended. Reaching
-// the bound is no error: the judge decides by the history up to the mark.
+// The waits of a variant read the history, up to a bound, and mark where they ended. Reaching the bound is no error:
+// the judge decides by the history up to the mark.
 
 // pollWithin bounds the wait for the next poll of the detectors, which may begin and end late.
 func (v *variantRun) pollWithin() time.Duration {
@@ -71,9 +67,8 @@ func (v *variantRun) untilNoFindings(
 	return nil
 }
 
-// untilFound waits until a condition on the history is met. If polls take seconds or sources
-// do not answer, on a busy machine, the wait goes on after its bound until fewPolls since a
-// moment could read all sources.
+// untilFound waits until a condition on the history is met. Where polls take seconds or sources do not answer, the
+// wait goes on after its bound until fewPolls since a moment could read all sources.
 func (v *variantRun) untilFound(
 	ctx context.Context, m history.Moment, what string, since time.Time, bound time.Duration, met func(history.View) bool,
 ) error {
@@ -102,8 +97,8 @@ func (v *variantRun) untilExpected(ctx context.Context, expected []framework.Fin
 	})
 }
 
-// untilWatched waits until the outcome of every packet up to a moment is known, and for a
-// poll that began at or after it. The moment may be in the future.
+// untilWatched waits until the outcome of every packet up to a moment is known, which may be in the future, and for a
+// poll that began at or after it.
 func (v *variantRun) untilWatched(ctx context.Context, until time.Time) error {
 	if err := v.UntilKnown(ctx, until); err != nil {
 		return err
@@ -115,7 +110,6 @@ func (v *variantRun) untilWatched(ctx context.Context, until time.Time) error {
 	return nil
 }
 
-// untilPolled waits for a poll of the detectors that began at or after a moment.
 func (v *variantRun) untilPolled(ctx context.Context, moment time.Time) error {
 	return await.Until(ctx, "a poll of the detectors", v.c.Every()/4, v.pollWithin()+slowPolls, func(context.Context) (bool, string, error) {
 		last, _ := v.h.View().Last()
@@ -185,8 +179,7 @@ func (v *variantRun) askDetectors(ctx context.Context, c framework.Check) error 
 	return ctx.Err()
 }
 
-// answer makes a check once, on a snapshot that began after the call and for which all
-// sources of the check were available. If there is no such snapshot, it returns an error.
+// answer makes a check once, on a snapshot that began after the call and has all sources of the check.
 func (v *variantRun) answer(ctx context.Context, c framework.Check) (holds bool, saw string, err error) {
 	if len(c.Reads) == 0 {
 		return c.Holds(ctx, v.run)
@@ -209,8 +202,7 @@ func (v *variantRun) answer(ctx context.Context, c framework.Check) (holds bool,
 	return c.Holds(ctx, &asked)
 }
 
-// imagesWithin bounds the wait until the images of all pods were read: one list of pods,
-// from an API server that may be busy.
+// imagesWithin bounds one list of pods, from an API server that may be busy.
 const imagesWithin = time.Minute
 
 func (v *variantRun) readImages(ctx context.Context) error {

@@ -17,8 +17,7 @@ import (
 type Watch struct {
 	collect func(context.Context) snapshot.Snapshot
 	history *history.History
-	// news gets each poll; it may be nil.
-	news func(history.Poll)
+	news    func(history.Poll)
 
 	stop func()
 	done chan struct{}
@@ -77,16 +76,13 @@ func (w *Watch) last() snapshot.Snapshot {
 }
 
 const (
-	// lossesEvery is how often Progress gets the probes that lose packets. People do
-	// not read faster.
+	// lossesEvery is how often Progress gets the probes that lose packets. People do not read faster.
 	lossesEvery = time.Second
-	// outcomeTakes is how long it takes until the outcome of a packet is known, unless an
-	// agent is delayed.
+	// outcomeTakes is how long it takes until the outcome of a packet is known, unless an agent is delayed.
 	outcomeTakes = 2 * probe.DefaultTimeout
 )
 
-// news passes to Progress what is new in the polls of one variant: findings, and probes that
-// lose packets. Only the watch's goroutine uses it.
+// news passes what is new in the polls of one variant to Progress. Only the watch's goroutine uses it.
 type news struct {
 	progress Progress
 	scope    string
@@ -118,9 +114,8 @@ func (n *news) poll(p history.Poll) {
 	}
 }
 
-// losing returns the running probes that lost packets in a time, and the earlier ones that
-// got no answer in it: a probe that is stopped, or that has just been started, has not
-// recovered. Of a probe whose endpoint is gone nothing is expected any more.
+// losing returns the running probes that lost packets in a time, and the earlier ones that got no answer in it: one
+// that is stopped, or has just been started, has not recovered. Of one whose endpoint is gone nothing is expected.
 func losing(timelines []probe.Timeline, before []string, from, until time.Time) []string {
 	var names []string
 	for _, t := range timelines {

@@ -108,8 +108,7 @@ func (detectorFunc) Name() string                                               
 func (detectorFunc) Reads() []snapshot.Source                                         { return nil }
 func (f detectorFunc) Detect(h []snapshot.Snapshot, _ *detect.Index) []detect.Finding { return f(h) }
 
-// A collection that was cut short by the end of the watching must not count:
-// half a snapshot shows faults that are none.
+// A collection that was cut short must not count: half a snapshot shows faults that are none.
 func TestWatchDropsTheLookThatStopCutsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &said{}
@@ -130,7 +129,6 @@ func waiting(w *Watch) *variantRun {
 	return &variantRun{Session: &Session{h: w.history, reader: prompt{}}}
 }
 
-// prompt is a reader that needs no time.
 type prompt struct{ Reader }
 
 func (prompt) Timeout() time.Duration { return 0 }
@@ -146,7 +144,6 @@ func isNamed(t *testing.T, w *Watch, named []framework.Finding, since time.Time,
 	return verdict.FoundExpected(at, named, m.Began), framework.DescribeFindings(at.Findings())
 }
 
-// withoutFindings waits for no active findings, and returns its result from the history.
 func withoutFindings(t *testing.T, w *Watch, after time.Time, bound time.Duration, named ...framework.Finding) (since time.Time, none bool, q history.Span) {
 	t.Helper()
 	must.NoError(t, waiting(w).untilNoFindings(t.Context(), history.NoFindings, after, bound, named...))
@@ -155,8 +152,7 @@ func withoutFindings(t *testing.T, w *Watch, after time.Time, bound time.Duratio
 	return q.Since, none, q
 }
 
-// Where a poll takes longer than the bound, what the detectors come to in the
-// first few is no less true.
+// Where a poll takes longer than the bound, the first few still count.
 func TestUntilNamedOnABusyMachine(t *testing.T) {
 	for _, test := range []struct {
 		look  int // that shows it
