@@ -29,8 +29,7 @@ const (
 	NotJudgeable Outcome = "not judged"
 )
 
-// OutcomeOf follows from the outcomes of an incident with both versions; of an incident that the upgrade itself causes, from that
-// with the upgrade, which is to.
+// OutcomeOf follows from the outcomes of an incident with both versions, or from that with the upgrade, which is to.
 func OutcomeOf(from, to bisect.Outcome, ofUpgrade bool) Outcome {
 	if ofUpgrade {
 		from = bisect.Unaffected
@@ -63,8 +62,8 @@ func CheckValues(component, from, to string) error {
 // Advice is what is known of an upgrade without a run. It is no verdict.
 type Advice struct {
 	Component, From, To string
-	// Qualified are verdicts of the upgrade as a whole, each under settings that need not be the user's; none: it was
-	// never qualified. Told are sentences about values that were not read.
+	// Qualified are verdicts of the upgrade as a whole, each under settings that need not be the user's. Told are
+	// sentences about values that were not read.
 	Qualified []Known
 	Told      []string
 	Incidents []Advised
@@ -103,8 +102,7 @@ func Of(s framework.Scenario) Subject {
 	}
 }
 
-// Advise looks an upgrade up in results, and in what is known of all scenarios. The user's values, nil if none are given,
-// rule out incidents.
+// Advise looks an upgrade up in results, and in what is known of all scenarios. The user's values rule out incidents.
 func Advise(all []Subject, results []Known, component, from, to string, values *releasefile.Given) (Advice, error) {
 	a := Advice{Component: component, From: from, To: to}
 	if values != nil {
@@ -130,7 +128,6 @@ func Advise(all []Subject, results []Known, component, from, to string, values *
 	return a, nil
 }
 
-// advised is what is known of an incident, which the upgrade itself causes, or a version has.
 func (s Subject) advised(a Advice, ofUpgrade bool, results []Known, values *releasefile.Given) Advised {
 	i := Advised{Subject: s}
 	if values != nil && len(values.Told) == 0 { // or some were not read
@@ -170,8 +167,8 @@ func Impossible(needs string, values map[string]any) string {
 	return "it needs " + needs
 }
 
-// recorded are the results that a scenario's variants stand for. A version that is affected in
-// one configuration and not in another stands for none.
+// recorded are the results that a scenario's variants stand for. A version that is affected in one configuration and
+// not in another stands for none.
 func recorded(s framework.Scenario) (all []Known) {
 	for _, component := range each.Once(each.Of(s.Tested, framework.Tested.Component)) {
 		varied, old := framework.VersionsOf(component, s.Tested)

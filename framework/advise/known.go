@@ -20,9 +20,9 @@ import (
 	"github.com/relapse-dev/relapse/framework/bisect"
 )
 
-// Known is the result of a run: a line of a file of results, as JSON. With an Incident it is the verdict of the
-// incident's script, and From and To are one version unless the upgrade itself causes the incident.
-// Without one it is the verdict of a qualification.
+// Known is the result of a run: a line of a file of results, as JSON. With an Incident it is the verdict of its
+// script, and From and To are one version unless the upgrade itself causes the incident. Without one it is the
+// verdict of a qualification.
 type Known struct {
 	Component string `json:"component"`
 	From      string `json:"from"`
@@ -48,7 +48,6 @@ func (k Known) key() [6]string {
 	return key
 }
 
-// compare orders results: by component, incident and versions, and by time.
 func (k Known) compare(o Known) int {
 	return cmp.Or(cmp.Compare(k.Component, o.Component), cmp.Compare(k.Incident, o.Incident), bisect.Compare(k.From, o.From),
 		bisect.Compare(k.To, o.To), cmp.Compare(k.Under, o.Under), cmp.Compare(k.When, o.When))

@@ -27,8 +27,8 @@ type Versions interface {
 	Judge(ctx context.Context, version string) (Step, error)
 }
 
-// Start begins a bisection. Versions are all that are searched, and unbuildable are the reasons why
-// some of them cannot run. Earlier are versions of the lowest minor below them, see Earlier.
+// Start begins a bisection. Versions are all that are searched, and unbuildable says why some of them cannot run.
+// Earlier are versions of the lowest minor below them, see Earlier.
 func Start(
 	scenario, component string, with map[string]string, versions []string, unbuildable map[string]string, earlier ...string,
 ) (*Bisection, error) {
@@ -46,8 +46,8 @@ func Start(
 	return b, nil
 }
 
-// Run judges versions until the result is known, and stores each result in Dir. It
-// writes its progress with note. An interrupt ends it with engine.ErrInterrupted.
+// Run judges versions until the result is known, and stores each result in Dir. It writes its progress with note. An
+// interrupt ends it with engine.ErrInterrupted.
 func (b *Bisection) Run(ctx context.Context, versions Versions, note func(text string)) error {
 	if err := b.Record.write(b.Dir); err != nil {
 		return err
@@ -97,8 +97,8 @@ func (b *Bisection) left() string {
 	return text
 }
 
-// Verdict is Pass if the version of each change is known, Fail if the ends of the range and of
-// each minor are alike, and else Inconclusive.
+// Verdict is Pass if the version of each change is known, Fail if the ends of the range and of each minor are alike,
+// and else Inconclusive.
 func (b *Bisection) Verdict() framework.RunVerdict {
 	_, _, beyond := b.judged()
 	switch r := b.search.Result(); {
@@ -114,8 +114,7 @@ func (b *Bisection) sorted() []Step {
 	return slices.SortedStableFunc(slices.Values(b.Record.Steps), func(x, y Step) int { return Compare(x.Version, y.Version) })
 }
 
-// judged are the lowest and the highest version that could be judged, and those outside
-// of them that could not, lowest first.
+// judged are the lowest and the highest version that could be judged, and those outside of them that could not.
 func (b *Bisection) judged() (low, high string, beyond []string) {
 	judged := each.Where(b.sorted(), func(s Step) bool { return s.Outcome != Skipped })
 	all := each.Of(judged, func(s Step) string { return s.Version })
@@ -161,8 +160,8 @@ type Step struct {
 	// TookMS is the time of all runs of the version, BuiltMS the time of building its images.
 	TookMS  int64 `json:"took_ms,omitempty"`
 	BuiltMS int64 `json:"built_ms,omitempty"`
-	// Rounds are the trials of a probabilistic incident that the version survived, and
-	// Luck is the probability that an affected version would have survived them.
+	// Rounds are the trials of a probabilistic incident that the version survived, and Luck is the probability that
+	// an affected version would have survived them.
 	Rounds int     `json:"rounds,omitempty"`
 	Luck   float64 `json:"luck,omitempty"`
 

@@ -48,9 +48,8 @@ func TestBisection(t *testing.T) {
 	b.WritePlan(&out)
 	err := b.Run(t.Context(), verdicts{"1.11.0": "reproduced", "1.11.2": "unknown", "1.12.0-rc0": "refused", "1.12.0": "prevented"},
 		func(text string) { out.WriteString("note: " + text + "\n") })
-	if err != nil || b.Verdict() != framework.Pass {
-		t.Fatalf("%v, %s", err, b.Verdict())
-	}
+	must.NoError(t, err)
+	must.Equal(t, "verdict", framework.Pass, b.Verdict())
 	b.WriteResult(&out)
 	goldentest.Compare(t, "bisection.txt", strings.ReplaceAll(out.String(), b.Dir, "DIR"))
 }
@@ -64,10 +63,8 @@ func TestVerdict(t *testing.T) {
 	}{
 		{"known", verdicts{"1.0.0": "reproduced", "1.0.1": "missed", "1.0.2": "prevented"}, framework.Pass, "fixed in 1.0.2; last affected 1.0.1"},
 		{"alike", verdicts{"1.0.0": "reproduced", "1.0.2": "missed"}, framework.Fail, "both ends are alike, and those of each minor: affected"},
-		{
-			"alike, next to an end that could not be judged", verdicts{"1.0.0": "reproduced", "1.0.1": "missed", "1.0.2": "unknown"}, framework.Inconclusive,
-			"1.0.0 and 1.0.1 are alike: affected; versions outside of them could not be judged: 1.0.2",
-		},
+		{"alike, next to an end that could not be judged", verdicts{"1.0.0": "reproduced", "1.0.1": "missed", "1.0.2": "unknown"}, framework.Inconclusive,
+			"1.0.0 and 1.0.1 are alike: affected; versions outside of them could not be judged: 1.0.2"},
 		{"a range", verdicts{"1.0.0": "reproduced", "1.0.2": "prevented"}, framework.Inconclusive,
 			"fixed in 1.0.2 or earlier; last affected 1.0.0; not judged: 1.0.1"},
 		{"alike, between ends that cannot be had", verdicts{"1.0.1": "reproduced"}, framework.Inconclusive,
@@ -77,10 +74,8 @@ func TestVerdict(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			b := bisection(t, "1.0.0", "1.0.1", "1.0.2")
 			must.NoError(t, b.Run(t.Context(), test.verdicts, silent))
-			want := "node-drain, cilium: " + test.conclusion
-			if got := b.conclusion(); got != want || b.Verdict() != test.want {
-				t.Errorf("got  %s, %s\nwant %s, %s", b.Verdict(), got, test.want, want)
-			}
+			must.Equal(t, "", "node-drain, cilium: "+test.conclusion, b.conclusion())
+			must.Equal(t, "verdict", test.want, b.Verdict())
 		})
 	}
 }
@@ -91,12 +86,9 @@ func TestBelowTheRange(t *testing.T) {
 	b.Dir = t.TempDir()
 	must.NoError(t, b.Run(t.Context(), verdicts{"1.12.5": "prevented", "1.13.0": "reproduced"}, silent))
 	const want = "ipvs-deadlock, kube-proxy: broken in 1.13.0 or earlier; last not affected 1.12.5; not judged: 1.12.3, 1.12.4"
-	if got := b.conclusion(); got != want || b.Verdict() != framework.Inconclusive {
-		t.Errorf("got  %s, %s\nwant inconclusive, %s", b.Verdict(), got, want)
-	}
+	must.Equal(t, "", [...]any{want, framework.Inconclusive}, [...]any{b.conclusion(), b.Verdict()})
 }
 
-// An interrupted bisection has stored what it knows.
 func TestInterrupted(t *testing.T) {
 	all := verdicts{"1.0.0": "reproduced", "1.0.1": "reproduced", "1.0.2": "prevented"}
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -109,9 +101,8 @@ func TestInterrupted(t *testing.T) {
 	}), silent)
 	var record Record
 	must.NoError(t, stored.Read(b.Dir, FileJSON, Schema, &record))
-	if !errors.Is(err, engine.ErrInterrupted) || len(record.Steps) != 2 {
-		t.Errorf("%v, %+v", err, record.Steps)
-	}
+	must.Is(t, err, engine.ErrInterrupted)
+	must.Equal(t, record.Steps, 2, len(record.Steps))
 }
 
 // A failure that says nothing about the version ends the search.
@@ -119,9 +110,8 @@ func TestRunBreaks(t *testing.T) {
 	b := bisection(t, "1.0.0", "1.0.1")
 	broken := errors.New("no lab")
 	err := b.Run(t.Context(), judging(func(context.Context, string) (Step, error) { return Step{}, broken }), silent)
-	if !errors.Is(err, broken) || len(b.Record.Steps) > 0 {
-		t.Errorf("%v, %+v", err, b.Record.Steps)
-	}
+	must.Is(t, err, broken)
+	must.Equal(t, b.Record.Steps, 0, len(b.Record.Steps))
 }
 
 func TestSpans(t *testing.T) {

@@ -1,19 +1,15 @@
-// Package bisect finds the versions of a component that broke or fixed an incident. A Search
-// chooses the next version to judge and skips versions that cannot be judged, and a Bisection stores
-// each result.
-//
-// Vendors port fixes back. So each minor is searched as a branch of its own, in which the
-// outcome is assumed to change at most once. A branch forks from the one before it at
-// that one's first version: the first versions of both show whether the outcome changed
-// between them. Versions of the older branch that come before the first one that was judged
-// may have brought the change as well, and were not judged: then only a range is known.
+// Package bisect finds the versions of a component that broke or fixed an incident. A Search chooses the next version
+// to judge and skips versions that cannot be judged, and a Bisection stores each result.
+// / Vendors port fixes back. So each minor is searched as a branch of its own, in which the outcome is assumed to
+// change at most once. A branch forks from the one before it at that one's first version: the first versions of both
+// show whether the outcome changed between them. Versions of the older branch that come before the first one that was
+// judged may have brought the change as well, and were not judged: then only a range is known.
 package bisect
 
 import (
 	"fmt"
 	"math/bits"
 	"slices"
-	"strings"
 
 	"golang.org/x/mod/semver"
 
@@ -56,13 +52,11 @@ type branch struct {
 	versions []string
 }
 
-// Compare orders versions without a leading v by semver: below zero if a is lower
-// than b. A pre-release is lower than what it leads to.
+// Compare orders versions without a leading v by semver. A pre-release is lower than what it leads to.
 func Compare(a, b string) int { return semver.Compare("v"+a, "v"+b) }
 
-// New begins a search among versions without a leading v, in any order. Its ends are the lowest and
-// the highest of them. Earlier are versions of the lowest minor below them, lowest first. The error
-// names what is not a version, or says that there are fewer than two.
+// New begins a search among versions without a leading v, in any order. Earlier are versions of the lowest minor
+// below them, lowest first. The error names what is not a version, or says that there are fewer than two.
 func New(versions []string, earlier ...string) (*Search, error) {
 	for _, v := range versions {
 		if semver.Canonical("v"+v) != "v"+v {
@@ -77,7 +71,7 @@ func New(versions []string, earlier ...string) (*Search, error) {
 	}
 	s := &Search{earlier: earlier, outcomes: map[string]Outcome{}}
 	for _, v := range versions {
-		minor := strings.TrimPrefix(semver.MajorMinor("v"+v), "v")
+		minor := Minor(v)
 		if n := len(s.branches); n == 0 || s.branches[n-1].minor != minor {
 			s.branches = append(s.branches, branch{minor: minor})
 		}
@@ -92,14 +86,8 @@ func (s *Search) Tell(version string, o Outcome) { s.outcomes[version] = o }
 
 // Next returns the version to judge next; ok is false when the search is complete.
 func (s *Search) Next() (version string, ok bool) {
-	all := s.all()
-	for _, ends := range [][]string{all, s.reversed(all)} {
-		if v, unjudged := s.first(ends); unjudged {
-			return v, true
-		}
-	}
-	for _, b := range s.branches {
-		for _, ends := range [][]string{b.versions, s.reversed(b.versions)} {
+	for _, versions := range append([][]string{s.all()}, each.Of(s.branches, func(b branch) []string { return b.versions })...) {
+		for _, ends := range [][]string{versions, s.reversed(versions)} {
 			if v, unjudged := s.first(ends); unjudged {
 				return v, true
 			}
@@ -148,8 +136,8 @@ func (s *Search) reversed(versions []string) []string {
 	return versions
 }
 
-// first returns the first version that was not skipped, and whether it is still to be
-// judged; empty if all were skipped.
+// first returns the first version that was not skipped, and whether it is still to be judged; empty if all were
+// skipped.
 func (s *Search) first(versions []string) (version string, unjudged bool) {
 	for _, v := range versions {
 		if s.outcomes[v] != Skipped {
@@ -163,8 +151,7 @@ func (s *Search) open(versions []string) []string {
 	return slices.DeleteFunc(slices.Clone(versions), func(v string) bool { return s.outcomes[v] != "" })
 }
 
-// undecided are the open versions of a branch between the last one known to be like its
-// first one and the first one known to differ; none if no version differs.
+// undecided are the open versions of a branch around a change; none if no version differs.
 func (s *Search) undecided(b branch) []string {
 	last, next, ok := s.change(b)
 	if !ok {
@@ -173,8 +160,8 @@ func (s *Search) undecided(b branch) []string {
 	return s.open(b.versions[last+1 : next])
 }
 
-// change is where the outcome of a branch changes, as far as is known: the indexes of the
-// last version that is like the first one and of the first one that differs.
+// change is where the outcome of a branch changes, as far as is known: the indexes of the last version that is like
+// the first one and of the first one that differs.
 func (s *Search) change(b branch) (last, next int, ok bool) {
 	var begun Outcome
 	for i, v := range b.versions {
@@ -191,27 +178,26 @@ func (s *Search) change(b branch) (last, next int, ok bool) {
 
 // Result is the result of a search.
 type Result struct {
-	// Alike is the outcome of both ends if it is the same, and that of both ends of each
-	// branch between them. Then no other version is searched.
+	// Alike is the outcome of both ends, and of those of each branch between them, if it is the same. Then no other
+	// version is searched.
 	Alike Outcome
-	// Unjudged are the versions of branches between ends that are alike in which none could
-	// be judged.
+	// Unjudged are the versions of branches between ends that are alike in which none could be judged.
 	Unjudged []string
-	// Changes are where the outcome changes, lowest first; none if no version could be
-	// judged. With ends that are alike it came and went between them.
+	// Changes are where the outcome changes, lowest first; none if no version could be judged. With ends that are
+	// alike it came and went between them.
 	Changes []Change
 }
 
 // Change is a change of the outcome.
 type Change struct {
-	// Last is the last version before the change, in the branch of First or in the one
-	// before it. First is the first version after it, with this Outcome.
+	// Last is the last version before the change, in the branch of First or in the one before it. First is the first
+	// version after it, with this Outcome.
 	Last, First string
 	Outcome     Outcome
-	// Between are the skipped versions that may have brought the change instead of First: those
-	// before it in its branch, and those of branches between Last's and First's in which no version
-	// could be judged. Where Last is of another branch, they begin with the releases of that branch
-	// before the first one that was judged; those below the range are among them.
+	// Between are the skipped versions that may have brought the change instead of First: those before it in its
+	// branch, and those of branches in between in which no version could be judged. Where Last is of another branch,
+	// they begin with the releases of that branch before the first one that was judged; those below the range are
+	// among them.
 	Between []string
 }
 
@@ -269,8 +255,8 @@ func (s *Search) Result() Result {
 	return r
 }
 
-// unknownHead are the releases of a branch before the first version that was judged.
-// Pre-releases are left out: the release that they lead to has what they have.
+// unknownHead are the releases of a branch before the first version that was judged. Pre-releases are left out: the
+// release that they lead to has what they have.
 func (s *Search) unknownHead(i int) []string {
 	b := s.branches[i]
 	first, _ := s.first(b.versions)

@@ -21,8 +21,8 @@ func git(t *testing.T, dir string, args ...string) {
 	}
 }
 
-// repository makes the repository of an archive: files below before are of main alone, those below after of a
-// branch, and the others of both. The branch is committed, and main has gone on since.
+// repository makes the repository of an archive: files below before are of main alone, those below after of a branch,
+// and the others of both. The branch is committed, and main has gone on since.
 func repository(t *testing.T, archive *txtar.Archive) string {
 	dir := t.TempDir()
 	git(t, dir, "init", "--quiet", "--initial-branch=main")
@@ -40,8 +40,7 @@ func repository(t *testing.T, archive *txtar.Archive) string {
 			default:
 				rest = f.Name
 			}
-			must.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, rest)), 0o755))
-			must.NoError(t, os.WriteFile(filepath.Join(dir, rest), f.Data, 0o644))
+			must.Write(t, filepath.Join(dir, rest), string(f.Data))
 		}
 		git(t, dir, "add", "--all")
 		git(t, dir, "commit", "--quiet", "--allow-empty", "--message", side)
@@ -58,24 +57,18 @@ func repository(t *testing.T, archive *txtar.Archive) string {
 	return dir
 }
 
-func planOf(t *testing.T, dir string, components ...string) Plan {
-	r := must.Get(Open(t.Context(), dir, "main"))(t)
-	return r.Plan(components...)
-}
-
 func TestPlan(t *testing.T) {
 	files := must.Get(filepath.Glob("testdata/*.txtar"))(t)
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
 		t.Run(name, func(t *testing.T) {
 			var text strings.Builder
-			plan := planOf(t, repository(t, must.Get(txtar.ParseFile(file))(t)))
+			dir := repository(t, must.Get(txtar.ParseFile(file))(t))
+			plan := must.Get(Open(t.Context(), dir, "main"))(t).Plan()
 			plan.base = "main"
 			plan.Write(&text)
 			goldentest.Compare(t, name+".golden", text.String())
-			if strings.Contains(text.String(), "hunter2") {
-				t.Error("a value is printed")
-			}
+			must.Equal(t, "a value is printed", false, strings.Contains(text.String(), "hunter2"))
 		})
 	}
 }
@@ -93,14 +86,12 @@ func TestPlanOfWorkTree(t *testing.T) {
 	git(t, dir, "branch", "--force", "main")
 	must.Write(t, file, strings.Replace(release, "%s", "0.15.2", 1))
 	must.Write(t, filepath.Join(dir, "a.yaml"), "image: coredns/coredns:1.15.0\nother: quay.io/cilium/cilium:v1.19.3\n")
-	plan := planOf(t, dir, "coredns", "metallb")
-	if len(plan.Raises) != 2 || plan.Raises[0].Component != "coredns" || plan.Raises[1].To != "0.15.2" {
-		t.Fatalf("%+v", plan.Raises)
-	}
+	plan := must.Get(Open(t.Context(), dir, "main"))(t).Plan("coredns", "metallb")
+	must.Equal(t, plan.Raises, 2, len(plan.Raises))
 	after := plan.Raises[1].After
-	if len(after.Files) != 0 || len(after.NotRead) != 1 || !strings.Contains(after.NotRead[0], "no values are read") {
-		t.Errorf("values of %d files, not read: %q", len(after.Files), after.NotRead)
-	}
+	got := [...]any{plan.Raises[0].Component, plan.Raises[1].To, len(after.Files), len(after.NotRead)}
+	must.Equal(t, "", [...]any{"coredns", "0.15.2", 0, 1}, got)
+	must.Contain(t, after.NotRead[0], "no values are read")
 }
 
 func TestVersion(t *testing.T) {
@@ -111,9 +102,7 @@ func TestVersion(t *testing.T) {
 		"{{ v }}": "", "^1.18.0": "",
 	} {
 		got, err := (&place{component: "cilium", chart: true, written: written}).version()
-		if got != want || (err != nil) != (want == "") {
-			t.Errorf("%s is %q (%v), want %q", written, got, err, want)
-		}
+		must.Equal(t, written, [...]any{want, want == ""}, [...]any{got, err != nil})
 	}
 }
 
@@ -126,8 +115,6 @@ func TestImageOf(t *testing.T) {
 		"rancher/hardened-coredns":   "coredns",
 		"registry.k8s.io/kube-proxy": "kube-proxy", "cloudnativelabs/kube-router": "kube-router", "a/cilium": "",
 	} {
-		if got := imageOf(name); got != want {
-			t.Errorf("%s is an image of %q, want %q", name, got, want)
-		}
+		must.Equal(t, name, want, imageOf(name))
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// document is one of a file.
 type document struct {
 	file string
 	root map[string]any
@@ -44,8 +43,7 @@ type place struct {
 	*document
 	component string
 	written   string // the version as it is written
-	// entry are the names of the elements of lists, and of documents in strings, that lead to it: it does not change
-	// when elements are added.
+	// entry are the names of list elements, and of documents in strings, that lead to it: others may be added.
 	entry []string
 	// node is the mapping that names the component; nil if a single string does.
 	node map[string]any
@@ -53,8 +51,8 @@ type place struct {
 	key string
 	// chart is set if the version is that of a Helm chart.
 	chart bool
-	// source is what states the version, if it is another place: the OCIRepository or HelmChart of a HelmRelease, or a
-	// variable. missing is set if there is none, disabled if the component is not installed.
+	// source is what else states the version: the OCIRepository or HelmChart of a HelmRelease, or a variable. missing
+	// is set if there is none, disabled if the component is not installed.
 	source            *place
 	missing, disabled bool
 	// way is the source, if the same place has several.
@@ -66,8 +64,7 @@ func (p *place) String() string {
 	return strings.TrimSuffix(p.file+": "+strings.Join(words, ", "), ": ")
 }
 
-// components are what is named after a component, or is it by another name: charts, variables without their end, and
-// kinds that state the version of Kubernetes.
+// components are charts, variables without their end, and kinds that state the version of Kubernetes.
 var components = map[string]string{
 	"cilium": "cilium", "metallb": "metallb", "calico": "calico", "tigera-operator": "calico", "tigera": "calico", "coredns": "coredns",
 	"kube-proxy": "kube-proxy", "kubeproxy": "kube-proxy", "kube-router": "kube-router", "kuberouter": "kube-router",
@@ -144,7 +141,6 @@ var pairs = []struct {
 
 func template(written string) bool { return strings.ContainsAny(written, "{$#") }
 
-// placesOf are the places in a document.
 func placesOf(d *document) (all []*place) {
 	proxyless := false
 	// What states no version, such as a branch, is no place.

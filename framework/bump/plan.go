@@ -21,8 +21,8 @@ import (
 // Plan is what a change of a repository does to the components that relapse knows.
 type Plan struct {
 	Raises []Raise
-	// NotRead says of versions of components that have changed why they were not read: the plan lacks upgrades. Lines
-	// are of files in forms that are not known: it may lack upgrades. Notes are about what is added and removed.
+	// NotRead says why versions that have changed were not read: the plan lacks upgrades. Lines are of files in
+	// unknown forms: it may lack upgrades. Notes are about what is added and removed.
 	NotRead, Lines, Notes []string
 	about, base           string
 }
@@ -83,7 +83,6 @@ func (r *Repository) Plan(names ...string) Plan {
 	return p
 }
 
-// compare adds what a change does to a place.
 func (p *Plan) compare(r *Repository, c change, all []change, lines []line) {
 	one, how, other := c.after, "added", r.before
 	if c.after == nil {
@@ -129,8 +128,7 @@ func (p *Plan) compare(r *Repository, c change, all []change, lines []line) {
 	}
 }
 
-// join makes one of raises of which one qualification is enough: with the same values, or beside values that are not
-// known.
+// join makes one of raises of which one qualification is enough: with the same values, or beside unknown ones.
 func (p *Plan) join() {
 	all := p.Raises
 	slices.SortStableFunc(all, func(a, b Raise) int { return len(b.After.Files) - len(a.After.Files) })
@@ -259,14 +257,13 @@ func referring(d *document, all []*place) (releases []*place) {
 	return releases
 }
 
-// line is a line of a file in which a version changes that is read from no place, and the components that are named
-// beside it. It keeps a form that is not known from passing for no change.
+// line is one in which a version changes that is read from no place, and the components that are named beside it. It
+// keeps an unknown form from passing for no change.
 type line struct {
 	file, text string
 	components []string
 }
 
-// sets reports whether the line sets the variable of a template.
 func (l line) sets(written string) bool {
 	found := variable.FindStringSubmatch(written)
 	return found != nil && regexp.MustCompile(`(?i)\b`+found[1]+`["']?\s*[:=]`).MatchString(l.text)
@@ -313,7 +310,6 @@ func versions(file, line string) []string {
 	})
 }
 
-// named are the components that a text names.
 func named(text string) []string {
 	all := each.Of(mention.FindAllString(text, -1), func(name string) string {
 		return variableOf(strings.TrimSuffix(strings.ToLower(name), "version") + "version")

@@ -17,8 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/status"
 )
 
-// Repository is a git repository before and after a change: as it is at the merge base with a branch, and in its work
-// tree.
+// Repository is a git repository at its merge base with a branch, and in its work tree.
 type Repository struct {
 	dir, base     string
 	before, after *tree
@@ -31,8 +30,8 @@ type patch struct {
 	hunks   []string
 }
 
-// tree are the files of a commit, or of the work tree, and the documents in those that were asked for, by name and text:
-// both trees share them.
+// tree are the files of a commit, or of the work tree, and the documents in those that were asked for, by name and
+// text, which both trees share.
 type tree struct {
 	texts  map[string]string
 	parsed map[string][]*document

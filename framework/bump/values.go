@@ -19,8 +19,7 @@ import (
 
 // Values are the values of a chart at a place.
 type Values struct {
-	// Files have the values, for releasefile.ReadAll; none if there are no values. From are the names of all files that
-	// they come from.
+	// Files have the values, for releasefile.ReadAll. From are the names of all files that they come from.
 	Files []releasefile.File
 	From  []string
 	// NotRead are sentences about values that are not read.

@@ -14,8 +14,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// Churn replaces the endpoint of many Services of a cluster, one after the other, by the
-// next address of a range, as long as any load runs.
+// Churn replaces the endpoint of many Services of a cluster, one after the other, by the next address of a range, as
+// long as any load runs.
 type Churn struct {
 	// Services is how many there are.
 	Services int
@@ -50,8 +50,7 @@ func IsChurned(service string) bool { return strings.HasPrefix(service, namespac
 // churnAddresses is how many addresses of the range a Service has in turn.
 const churnAddresses = 250
 
-// create creates the Services that do not exist, and gives each an endpoint. It does so
-// once in a cluster.
+// create creates the Services that do not exist, and gives each an endpoint, once in a cluster.
 func (c *Churn) create(ctx context.Context, cluster *kindlab.Cluster) error {
 	c.creating.Lock()
 	defer c.creating.Unlock()
@@ -75,8 +74,7 @@ func (c *Churn) create(ctx context.Context, cluster *kindlab.Cluster) error {
 	return nil
 }
 
-// while runs the churn for a load until ctx ends. It returns earlier if the churn breaks,
-// which ends it for all loads.
+// while runs the churn for a load until ctx ends, or until the churn breaks, which ends it for all loads.
 func (c *Churn) while(ctx context.Context, cluster *kindlab.Cluster) error {
 	r := c.join(func(ctx context.Context) error { return c.run(ctx, cluster) })
 	defer c.leave(r)
@@ -88,7 +86,6 @@ func (c *Churn) while(ctx context.Context, cluster *kindlab.Cluster) error {
 	}
 }
 
-// join counts one more load, and runs the churn if it is the first one.
 func (c *Churn) join(run func(context.Context) error) *churning {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,9 +113,8 @@ func (c *Churn) leave(r *churning) {
 	}
 }
 
-// run replaces the endpoint of one Service after the other, each time by an address that
-// it did not have for a while. So the table of a proxy that only lags behind changes from
-// poll to poll, and the table of a stopped proxy does not.
+// run replaces the endpoint of one Service after the other by an address that it did not have for a while. So the
+// table of a proxy that only lags behind changes from poll to poll, and that of a stopped proxy does not.
 func (c *Churn) run(ctx context.Context, cluster *kindlab.Cluster) error {
 	tick := time.NewTicker(c.Every / time.Duration(c.Services))
 	defer tick.Stop()

@@ -10,7 +10,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// The churn is one for all loads: it begins with the first and ends with the last.
 func TestChurnIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Churn
@@ -25,19 +24,14 @@ func TestChurnIsShared(t *testing.T) {
 		synctest.Wait()
 		c.leave(first)
 		synctest.Wait()
-		if began != 1 || ended != 0 {
-			t.Errorf("began %d times, ended %d times, while a load goes on", began, ended)
-		}
+		must.Equal(t, "began and ended while a load goes on", [...]int{1, 0}, [...]int{began, ended})
 		c.leave(second)
 		must.Equal(t, "ended", 1, ended)
 		c.leave(c.join(run))
-		if began != 2 || ended != 2 {
-			t.Errorf("began %d times, ended %d times, with a load after that", began, ended)
-		}
+		must.Equal(t, "began and ended with a load after that", [...]int{2, 2}, [...]int{began, ended})
 	})
 }
 
-// A churn that breaks has broken for every load.
 func TestChurnBreaks(t *testing.T) {
 	var c Churn
 	broken := errors.New("the API server is gone")
@@ -55,16 +49,10 @@ func TestHeldEndpoints(t *testing.T) {
 	all := s.heldEndpoints()
 	seen := map[netip.Addr]bool{}
 	for _, a := range all {
-		if !s.HeldRange.Contains(a) {
-			t.Errorf("%s is not in %s", a, s.HeldRange)
-		}
+		must.Equal(t, a, true, s.HeldRange.Contains(a))
 		seen[a] = true
 	}
 	must.Equal(t, "", s.HeldEndpoints, len(seen))
-	if e := endpointsOf("busy", 8081, all...); len(e.Subsets) != 1 || len(e.Subsets[0].Addresses) != s.HeldEndpoints {
-		t.Errorf("endpoints: %+v", e)
-	}
-	if e := endpointsOf("busy", 8081); len(e.Subsets) != 0 {
-		t.Errorf("no endpoints: %+v", e)
-	}
+	some, none := endpointsOf("busy", 8081, all...).Subsets, endpointsOf("busy", 8081).Subsets
+	must.Equal(t, some, [...]int{1, s.HeldEndpoints, 0}, [...]int{len(some), len(some[0].Addresses), len(none)})
 }

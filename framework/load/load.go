@@ -1,7 +1,6 @@
-// Package load loads a cluster's Service proxies: connections stay open through one Service
-// while its endpoints are removed, and the endpoints of many other Services change all the
-// time. Several loads may run in one cluster, each with connections from another node; the
-// changing Services are common to them.
+// Package load loads a cluster's Service proxies: connections stay open through one Service while its endpoints are
+// removed, and the endpoints of many other Services change all the time. Several loads may run in one cluster, each
+// with connections from another node; the changing Services are common to them.
 package load
 
 import (
@@ -18,23 +17,21 @@ import (
 
 // Services declares a load. Its endpoints are addresses of one host outside of the cluster.
 type Services struct {
-	// Node is the one whose proxy gets the load. A probe pod must run there: the
-	// connections come from its network, as clients' connections do.
+	// Node is the one whose proxy gets the load. The connections come from the network of a probe pod there, as
+	// clients' do.
 	Node string
 	// Host has the endpoints' addresses.
 	Host string
 
-	// Held is the name of the Service with the open connections, and HeldVIP its cluster
-	// IP, from the part of the range that the API server does not assign by itself.
+	// Held is the name of the Service with the open connections, and HeldVIP its cluster IP, from the part of the
+	// range that the API server does not assign by itself.
 	Held    string
 	HeldVIP netip.Addr
-	// Connections is the least number of open connections, and HeldEndpoints the number of
-	// addresses of HeldRange that they lead to. With at least as many connections as
-	// endpoints, a round-robin proxy gives one to each endpoint that is in its table;
-	// Start opens more for the others.
+	// Connections is the least number of open connections, and HeldEndpoints the number of addresses of HeldRange
+	// that they lead to. With at least as many connections, a round-robin proxy gives one to each endpoint that is in
+	// its table; Start opens more for the others.
 	Connections, HeldEndpoints int
-	// HeldRange is a /24. Port is where its addresses listen: loads with the same Host
-	// need different ports.
+	// HeldRange is a /24. Port is where its addresses listen: loads with the same Host need different ports.
 	HeldRange netip.Prefix
 	Port      uint16
 
@@ -53,8 +50,7 @@ type Load struct {
 	err error // why a part of it ended early
 }
 
-// holdConnections opens n connections and keeps them until it is killed. They
-// come from the network of the probe's pod.
+// holdConnections opens n connections from the network of the probe's pod, and keeps them until it is killed.
 func (s Services) holdConnections(n int) string {
 	return fmt.Sprintf(`
 pod=$(pgrep -o -f '^/probe agent') && exec nsenter --net --target "$pod" bash -c '
@@ -63,16 +59,16 @@ exec sleep infinity'`, n, s.HeldVIP, servicePort)
 }
 
 const (
-	// coverWithin bounds the wait for a connection to each endpoint, and moreEvery is the
-	// time from one round of connections to the next while some endpoint has none.
+	// coverWithin bounds the wait for a connection to each endpoint, and moreEvery is the time from one round of
+	// connections to the next while some endpoint has none.
 	coverWithin = 3 * time.Minute
 	moreEvery   = 10 * time.Second
 )
 
-// Start opens the connections and, when ready returns, removes the held Service's endpoints and
-// starts the churn. With toAll, for a round-robin proxy, it opens more connections until each
-// endpoint has one: a restarted kube-proxy 1.13.0 removes idle endpoints from the table with each
-// tick, and adds them again with its next sync. The load runs until Stop, also after ctx has ended.
+// Start opens the connections and, when ready returns, removes the held Service's endpoints and starts the churn.
+// With toAll, for a round-robin proxy, it opens more connections until each endpoint has one: a restarted kube-proxy
+// 1.13.0 removes idle endpoints with each tick, and adds them again with its next sync. The load runs until Stop,
+// also after ctx has ended.
 func (s Services) Start(ctx context.Context, lab *kindlab.Lab, toAll bool, ready func(context.Context) error) (*Load, error) {
 	cluster := lab.Clusters[0]
 	open, err := openSink(ctx, lab.Host(s.Host), s.HeldRange, s.Port)

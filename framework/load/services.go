@@ -23,16 +23,14 @@ import (
 
 const (
 	namespace = metav1.NamespaceDefault
-	// servicePort is where Services listen, and churnPort where the endpoints of the
-	// churned ones would, if something connected to them.
+	// servicePort is where Services listen, and churnPort where the endpoints of the churned ones would.
 	servicePort = 80
 	churnPort   = 8080
 )
 
 var label = map[string]string{"relapse.dev/load": "services"}
 
-// service makes a Service without selector: Kubernetes does not write its
-// endpoints, the load does, at the port.
+// service makes a Service without selector: the load writes its endpoints.
 func service(name, clusterIP string, port uint16) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: label},
@@ -71,9 +69,8 @@ func (s Services) heldEndpoints() []netip.Addr {
 	return all
 }
 
-// Create is the action that creates the Services that do not exist, gives the held one its
-// endpoints, to which it has the routers lead, and waits until Kubernetes has made EndpointSlices
-// for all.
+// Create is the action that creates missing Services, gives the held one its endpoints, to which it has the routers
+// lead, and waits until Kubernetes has made EndpointSlices for all.
 func (s Services) Create(ctx context.Context, r *framework.Run) error {
 	c := labaccess.Cluster(r)
 	if err := framework.InOrder(labaccess.StaticAdded(s.HeldRange, s.Host), labaccess.StaticAdded(s.Churn.Range, s.Host))(ctx, r); err != nil {
@@ -92,8 +89,7 @@ func (s Services) Create(ctx context.Context, r *framework.Run) error {
 }
 
 func create(ctx context.Context, c *kindlab.Cluster, service *corev1.Service) error {
-	// Create alone would not do: of a Service that exists and has a chosen
-	// address, the API server says that the address is taken, not the name.
+	// Of a Service that exists and has a chosen address, the API server says that the address is taken, not the name.
 	err := c.Kube().Get(ctx, client.ObjectKeyFromObject(service), &corev1.Service{})
 	if apierrors.IsNotFound(err) {
 		err = c.Kube().Create(ctx, service)

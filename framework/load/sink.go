@@ -11,8 +11,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// sink accepts every connection to the load's endpoints and keeps it open.
-// Its sockets are in the network of the host that has the addresses.
+// sink accepts every connection to the load's endpoints and keeps it open, in the network of the host that has them.
 type sink struct {
 	listener net.Listener
 	mu       sync.Mutex

@@ -18,8 +18,7 @@ import (
 // ImagesScope is the scope of images in Progress. The build of each is a wait.
 const ImagesScope = "images"
 
-// Build builds the images that the cache lacks. Progress gets the number of cached ones, and
-// the progress of each build.
+// Build builds the images that the cache lacks. Progress gets the number of cached ones, and each build.
 func Build(ctx context.Context, from Images, refs []string, p engine.Progress) (images.Summary, error) {
 	underWay := map[string]await.Sight{} // by reference
 	reused, noted := 0, false
@@ -69,9 +68,8 @@ func ServedTo(variants []framework.Variant, besides ...string) []string {
 	return slices.Compact(refs)
 }
 
-// ImagesOf names every image that must be built for some variants of a scenario, each
-// once: the lab's own, and what its registry serves. With the vendors' own images
-// (upstream) only ours are built.
+// ImagesOf names every image that must be built for some variants of a scenario, each once: the lab's own, and what
+// its registry serves. With the vendors' own images (upstream) only ours are built.
 func ImagesOf(s framework.Scenario, upstream bool, variants ...framework.Variant) []string {
 	refs := ServedTo(variants, kindlab.ImagesOf(s.Topology)...)
 	if upstream {
@@ -94,9 +92,9 @@ func (e *FormError) Error() string {
 // RelapseStatus is 2: bad input.
 func (*FormError) RelapseStatus() int { return 2 }
 
-// Know makes the catalogue describe the images of some variants of a scenario. The error
-// joins an *images.UnknownVersionError for each image that no recipe builds, and a
-// *FormError for each tested component that is built in another form than the variant's.
+// Know makes the catalogue describe the images of some variants of a scenario. The error joins an
+// *images.UnknownVersionError for each image that no recipe builds, and a *FormError for each tested component that
+// is built in another form than the variant's.
 func Know(c *images.Catalogue, s framework.Scenario, upstream bool, variants ...framework.Variant) error {
 	errs := []error{c.Know(ImagesOf(s, upstream, variants...)...)}
 	for _, v := range variants {
@@ -106,8 +104,7 @@ func Know(c *images.Catalogue, s framework.Scenario, upstream bool, variants ...
 				continue
 			}
 			_, err := c.Find(images.Want{Component: t.Component(), Version: v.Components[name], Form: images.Form(v.Form)})
-			var built *images.FormError
-			if errors.As(err, &built) { // versions that no recipe builds are among the errors of Know
+			if built, is := errors.AsType[*images.FormError](err); is { // versions that no recipe builds are among the errors of Know
 				errs = append(errs, &FormError{s.Incident.Name, built})
 			}
 		}

@@ -37,7 +37,6 @@ type Images interface {
 	TestedModules(ctx context.Context, refs []string) ([]images.TestedModule, error)
 }
 
-// labs are kind labs on this machine. It is an engine.Labs.
 type labs struct {
 	Options
 }
@@ -141,8 +140,8 @@ func labOf(l *kindlab.Lab, log *slog.Logger) engine.Lab {
 	return lab{l, log}
 }
 
-// Down also removes the second lab of an interrupted run. A lab of somebody else's that was not adopted
-// stays as it is, and an adopted one puts itself back.
+// Down also removes the second lab of an interrupted run. A lab of somebody else's stays as it is: an adopted one
+// puts itself back.
 func (l *labs) Down(ctx context.Context, s framework.Scenario) error {
 	if l.Adopted != nil {
 		return nil
@@ -150,7 +149,6 @@ func (l *labs) Down(ctx context.Context, s framework.Scenario) error {
 	return errors.Join(kindlab.Down(ctx, l.Docker, s.Topology.Name), l.downSecond(ctx, s))
 }
 
-// downSecond removes what an interrupted run has left of the lab beside a scenario's.
 func (l *labs) downSecond(ctx context.Context, s framework.Scenario) error {
 	if l.isSecond(s) {
 		return nil
@@ -177,8 +175,8 @@ func (l lab) Open(ctx context.Context, sources []snapshot.Source, others []strin
 	return watched{collector, l.Isolated}, nil
 }
 
-// watched is a reader that also asks whether the lab is isolated. Where it is not, a source
-// of the snapshot is unavailable, and the verdict is unknown.
+// watched is a reader that also asks whether the lab is isolated. Where it is not, a source is unavailable, and the
+// verdict is unknown.
 type watched struct {
 	engine.Reader
 	isolated func() error
@@ -211,9 +209,8 @@ func (l lab) Guests(ctx context.Context) ([]report.Guest, error) {
 	return each.Of(found, func(g kindlab.GuestFacts) report.Guest { return report.Guest(g) }), err
 }
 
-// agentWithin bounds the wait for an endpoint's agent: its pod or host is up, but the machine
-// may be busy. attemptWithin bounds one attempt: an agent that is ending with its host may
-// accept a connection and never answer, and the next one has another socket.
+// agentWithin bounds the wait for an endpoint's agent on a busy machine. attemptWithin bounds one attempt: an agent
+// that is ending with its host may accept a connection and never answer, and the next one has another socket.
 const (
 	agentWithin   = time.Minute
 	attemptWithin = 10 * time.Second
@@ -235,8 +232,8 @@ func (l lab) Probes(ctx context.Context, r *framework.Run, declared []framework.
 	return nil, err
 }
 
-// dial finds the addresses of endpoints, and connects to their agents. Those that it has
-// connected to it returns with an error as well.
+// dial finds the addresses of endpoints, and connects to their agents. Those that it has connected to it returns with
+// an error as well.
 func (l lab) dial(ctx context.Context, r *framework.Run, declared []framework.Endpoint) ([]probe.End, error) {
 	var ends []probe.End
 	agents := map[string]*probe.Agent{} // by socket: an agent may answer at several addresses

@@ -3,12 +3,14 @@ package suite
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 type empty struct{ sources []snapshot.Asked }
@@ -28,15 +30,12 @@ func TestIsolationIsPolled(t *testing.T) {
 	for _, gone = range []error{nil, errors.New("nftables table relapse-x has 0 of 4 rules"), nil} {
 		said = append(said, d.Poll(r.Collect(t.Context()), time.Now()).Unavailable)
 	}
-	if want := []snapshot.Missing{{Source: snapshot.Isolation, Reason: "nftables table relapse-x has 0 of 4 rules"}}; len(said[0])+len(said[2]) > 0 || !slices.Equal(said[1], want) {
-		t.Errorf("polls say %q, want %q from the second alone", said, want)
-	}
+	want := []snapshot.Missing{{Source: snapshot.Isolation, Reason: "nftables table relapse-x has 0 of 4 rules"}}
+	must.Equal(t, "polls say", [][]snapshot.Missing{nil, want, nil}, said, cmpopts.EquateEmpty())
 }
 
 func TestAtOnce(t *testing.T) {
 	for _, m := range []struct{ cpus, gib, want int }{{1, 2, 1}, {2, 4, 1}, {2, 8, 2}, {2, 24, 2}, {4, 16, 4}, {16, 24, 6}} {
-		if got := AtOnce(m.cpus, m.gib); got != m.want {
-			t.Errorf("%d CPUs, %d GiB: %d, want %d", m.cpus, m.gib, got, m.want)
-		}
+		must.Equal(t, m, m.want, AtOnce(m.cpus, m.gib))
 	}
 }

@@ -12,8 +12,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// A script that runs a slice does not run a version that is built whole, although an image
-// of the same name is there.
 func TestKnow(t *testing.T) {
 	c := must.Get(images.Open("../.."))(t)
 	i := slices.IndexFunc(scenarios.All, func(s framework.Scenario) bool { return s.Incident.Name == "node-drain" })
@@ -26,16 +24,13 @@ func TestKnow(t *testing.T) {
 		{"1.19.3", framework.Whole, false},
 		{"1.19.3", framework.Slice, true},
 	} {
-		s, err := scenarios.All[i].Unclassified(map[string]string{"cilium": test.version})
-		must.NoError(t, err)
+		s := must.Get(scenarios.All[i].Unclassified(map[string]string{"cilium": test.version}))(t)
 		s.Variants[0].Form = test.runs
-		err = suite.Know(c, s, false, s.Variants...)
-		var form *suite.FormError
-		if errors.As(err, &form) != test.refused || (err != nil) != test.refused {
-			t.Fatalf("%s as a %s: %v", test.version, test.runs, err)
-		}
-		if want := "the script of node-drain runs cilium as a slice, and 1.19.3 is built whole"; test.refused && form.Error() != want {
-			t.Errorf("%q, want %q", form, want)
+		err := suite.Know(c, s, false, s.Variants...)
+		form, is := errors.AsType[*suite.FormError](err)
+		must.Equal(t, err, [...]bool{test.refused, test.refused}, [...]bool{is, err != nil})
+		if is {
+			must.Equal(t, "", "the script of node-drain runs cilium as a slice, and 1.19.3 is built whole", form.Error())
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package suite runs scenarios on kind labs with package engine: one after the other for the
-// CLI, and as a Ginkgo suite for go test.
+// Package suite runs scenarios on kind labs with package engine: one after the other for the CLI, and as a Ginkgo
+// suite for go test.
 package suite
 
 import (
@@ -36,9 +36,8 @@ type Options struct {
 	Timeout time.Duration
 	// Adopted is the lab that somebody else has brought up, to run on; nil: labs are this machine's own.
 	Adopted *kindlab.Foreign
-	// Labs is how many labs may be up at the same time; a lab with guests counts once for each
-	// (Rooms). With room for two, the variants of a scenario that has a second lab run in two,
-	// side by side. Zero means one.
+	// Labs is how many labs may be up at the same time; one with guests counts once for each (Rooms). With room for
+	// two, the variants of a scenario that has a second lab run in two, side by side. Zero means one.
 	Labs int
 	// DryRun passes every step to Progress, and runs none.
 	DryRun bool
@@ -52,10 +51,9 @@ func (o Options) timeout() time.Duration {
 }
 
 // Run runs scenarios, one after the other, until ctx ends.
-//
-// The reports have the results of the scenarios. The error is why the run could not continue:
-// engine.ErrInterrupted, an image that does not build, or a lab that does not come up or go down.
-// Reports up to then are returned with it; a scenario whose lab another process holds has none.
+// / The error is why the run could not continue: engine.ErrInterrupted, an image that does not build, or a lab that
+// does not come up or go down. Reports up to then are returned with it; a scenario whose lab another process holds
+// has none.
 func Run(ctx context.Context, scenarios []framework.Scenario, o Options) ([]report.Report, error) {
 	all, err := executions(scenarios, o)
 	if err != nil || o.DryRun {
@@ -130,8 +128,8 @@ func results(all []*engine.Execution) (reports []report.Report, broken, left err
 	return reports, broken, left
 }
 
-// Specs runs a scenario as a Ginkgo suite, each step a spec. It can be called once in a
-// process: Ginkgo holds its specs in global state. Results are as in Run.
+// Specs runs a scenario as a Ginkgo suite, each step a spec, once in a process: Ginkgo holds its specs in global
+// state. Results are as in Run.
 func Specs(t ginkgo.GinkgoTestingT, s framework.Scenario, o Options) ([]report.Report, error) {
 	all, err := executions([]framework.Scenario{s}, o)
 	if err != nil {
@@ -147,8 +145,8 @@ func Specs(t ginkgo.GinkgoTestingT, s framework.Scenario, o Options) ([]report.R
 	config.GracePeriod = engine.UndoWithin
 	ginkgo.RunSpecs(t, "relapse", config, reporter)
 
-	// In a container that goes on after failures Ginkgo runs no AfterAll once the suite's
-	// time is up, nor after a second interruption.
+	// In a container that goes on after failures Ginkgo runs no AfterAll once the suite's time is up, nor after a
+	// second interruption.
 	ctx, cancel := context.WithTimeout(context.Background(), engine.UndoWithin)
 	defer cancel()
 	for _, e := range all {
@@ -161,26 +159,23 @@ func Specs(t ginkgo.GinkgoTestingT, s framework.Scenario, o Options) ([]report.R
 	return reports, errors.Join(broken, left)
 }
 
-// declare makes a spec of each step. Every spec runs even if an earlier one failed: the
-// engine decides which steps have something to do.
+// declare makes a spec of each step. Every spec runs even if an earlier one failed: the engine decides what is to do.
 func declare(scenario string, e *engine.Execution) {
 	ginkgo.Describe(scenario, ginkgo.Ordered, ginkgo.ContinueOnFailure, func() {
 		for _, step := range e.Steps() {
 			ginkgo.Context(step.Scope, func() {
 				ginkgo.It(step.Name, func(ctx ginkgo.SpecContext) {
 					err := step.Run(ctx)
-					var skipped *engine.Skipped
-					switch {
-					case errors.As(err, &skipped):
+					if skipped, is := errors.AsType[*engine.Skipped](err); is {
 						ginkgo.Skip(skipped.Why)
-					case err != nil:
+					} else if err != nil {
 						ginkgo.Fail(err.Error())
 					}
 				})
 			})
 		}
-		// An interrupted suite runs no further spec, but it runs this. A second interrupt
-		// must not cut short what takes the lab down.
+		// An interrupted suite runs no further spec, but it runs this. A second interrupt must not cut short what
+		// takes the lab down.
 		ginkgo.AfterAll(func(spec ginkgo.SpecContext) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(spec), engine.UndoWithin)
 			defer cancel()
@@ -191,9 +186,8 @@ func declare(scenario string, e *engine.Execution) {
 	})
 }
 
-// Rooms is how many labs could run instead of a scenario's. Each guest has a CPU for itself:
-// with four on two CPUs, another lab takes up to twice its time, and sometimes a read that it
-// waits for takes too long.
+// Rooms is how many labs could run instead of a scenario's. Each guest has a CPU for itself: with four on two CPUs,
+// another lab takes up to twice its time, and sometimes a read that it waits for takes too long.
 func Rooms(s framework.Scenario) int {
 	return max(1, len(s.Topology.Guests()))
 }

@@ -1,5 +1,4 @@
-// Package verdict judges a variant by its history alone. The same functions judge a live
-// run and a stored one.
+// Package verdict judges a variant by its history alone. The same functions judge a live run and a stored one.
 package verdict
 
 import (
@@ -17,12 +16,11 @@ import (
 )
 
 const (
-	// PollEvery is the time from one poll of the detectors to the next, unless a script
-	// has another. A finding must come within a second of the first lost packet, whose
-	// loss is known only some 0.4 s after it was sent.
+	// PollEvery is the time from one poll of the detectors to the next, unless a script has another. A finding must
+	// come within a second of the first lost packet, whose loss is known only some 0.4 s after it was sent.
 	PollEvery = 200 * time.Millisecond
-	// NoFindingsFor is how long there must be no active findings. BaselineFor is the same
-	// for the baseline, in which probes must lose no packets either.
+	// NoFindingsFor is how long there must be no active findings. BaselineFor is the same for the baseline, in which
+	// probes must lose no packets either.
 	NoFindingsFor = 5 * time.Second
 	BaselineFor   = NoFindingsFor
 	// recoveredFor is how long probes must lose no packets after a remedy, unless the incident has longer lulls.
@@ -42,9 +40,8 @@ const (
 	AblateRemedy   Part = "remedy"   // the remedies are not applied
 )
 
-// AblateAll switches off one part after the other, on one lab: in each variant the fault,
-// and in an affected one also the detectors and the remedies that help. The run passes if
-// each has changed the verdict.
+// AblateAll switches off one part after the other, on one lab: in each variant the fault, and in an affected one also
+// the detectors and the remedies that help. The run passes if each has changed the verdict.
 const AblateAll Part = "all"
 
 // Parts lists what Options.Ablate takes.
@@ -54,11 +51,11 @@ var Parts = []Part{AblateDetector, AblateRemedy, AblateFault, AblateAll}
 type Options struct {
 	// Ablate switches off a part, or all of them in turn. It excludes Repeat.
 	Ablate Part
-	// Repeat is how often each variant runs on one lab, for the rate of its verdict. Zero
-	// means once. More than once omits precursors and remedies.
+	// Repeat is how often each variant runs on one lab; zero means once. More than once omits precursors and
+	// remedies.
 	Repeat int
-	// Wait is how long nothing is done to an affected variant after the fault, before any
-	// remedy, to show that it does not recover by itself. It excludes Repeat.
+	// Wait is how long nothing is done to an affected variant before any remedy, to show that it does not recover by
+	// itself. It excludes Repeat.
 	Wait time.Duration
 }
 
@@ -66,8 +63,8 @@ type Options struct {
 type Case struct {
 	Variant framework.Variant
 	Script  framework.Script // this run's own
-	// Label is the variant's name, with the number of a repeat or the part that is switched
-	// off. Evidence is the folder of its evidence, relative to the run's.
+	// Label is the variant's name, with the number of a repeat or the part that is switched off. Evidence is the
+	// folder of its evidence, relative to the run's.
 	Label, Evidence string
 	// Number counts the runs of the variant, from 0.
 	Number int
@@ -156,8 +153,7 @@ func ablations(v framework.Variant, o Options) []Case {
 	return all
 }
 
-// Classified reports whether the variant has an expectation. Without one, what differs from
-// an affected or a fixed variant is no failure.
+// Classified reports whether the variant has an expectation. Without one, what differs is no failure.
 func (c Case) Classified() bool { return c.Variant.Role != framework.Unclassified }
 
 // MayReproduce reports whether the run waits for the incident's symptom.
@@ -167,10 +163,12 @@ func (c Case) MayReproduce() bool { return c.Variant.Role == framework.Affected 
 func (c Case) Every() time.Duration { return cmp.Or(c.Script.PollEvery, PollEvery) }
 
 // Impacted are the names of the probes that lose packets in the incident.
-func (c Case) Impacted() []string { return namesOf(c.Script.Impacted) }
+func (c Case) Impacted() []string {
+	return each.Of(c.Script.Impacted, func(p probe.Probe) string { return p.WithDefaults().Name })
+}
 
-// NothingExpected reports whether there are no findings to wait for: none are expected, or
-// the detectors or the fault are switched off.
+// NothingExpected reports whether there are no findings to wait for: none are expected, or detectors or fault are
+// off.
 func (c Case) NothingExpected(expected []framework.Finding) bool {
 	return len(expected) == 0 || c.Ablate == AblateDetector || c.Ablate == AblateFault
 }
@@ -274,12 +272,8 @@ func list(findings []framework.Finding) string {
 	return each.Joined(findings, "; ", framework.Finding.String)
 }
 
-func namesOf(probes []probe.Probe) []string {
-	return each.Of(probes, func(p probe.Probe) string { return p.WithDefaults().Name })
-}
-
-// FactText is a fact of a scenario as `describe` prints it, with the steps that assert it,
-// under the names that a run gives them, or the reason why none does.
+// FactText is a fact of a scenario as `describe` prints it, with the steps that assert it, as a run names them, or
+// the reason why none does.
 func FactText(s framework.Scenario, f framework.Fact) string {
 	var text strings.Builder
 	mark, not := "+", "only in part: "

@@ -16,8 +16,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// baseline asserts that for a time before the fault probes lose no packets, all sources are
-// available, and the findings are exactly the latent ones of the script.
+// baseline asserts that for a time before the fault probes lose no packets, all sources are available, and the
+// findings are exactly the latent ones of the script.
 func (j *Judge) baseline(part history.StepView) error {
 	v, m, there := part.At(history.ProbesClean, "")
 	if !there {
@@ -116,8 +116,8 @@ func (j *Judge) precursor(form framework.Precursor, part history.StepView) error
 	return wrong
 }
 
-// judgePrecursor judges the result of a precursor, whose injection lasted from began to
-// injected. An error other than ErrNotAsExpected is why it could not be judged.
+// judgePrecursor judges a precursor, whose injection lasted from began to injected. An error other than
+// ErrNotAsExpected is why it could not be judged.
 func (j *Judge) judgePrecursor(form framework.Precursor, part history.StepView, began, injected time.Time) error {
 	missing := j.expectedFound(part, form.Expected)
 	if errors.Is(missing, ErrNotOnRecord) {
@@ -191,8 +191,8 @@ func (j *Judge) precursorUndone(form framework.Precursor, part history.StepView)
 	return nil
 }
 
-// Symptom returns the probes of the incident that lost packets from the fault to a moment,
-// and when the first packet was lost.
+// Symptom returns the probes of the incident that lost packets from the fault to a moment, and when the first was
+// lost.
 func (j *Judge) Symptom(v history.View, until time.Time) (names []string, onset time.Time) {
 	return j.lost(v.Timelines(), j.faulted, until, j.isImpacted)
 }
@@ -236,12 +236,11 @@ func (j *Judge) detected(part history.StepView) error {
 	return err
 }
 
-// NoSymptom reports whether no probe of the incident lost packets in the wait for the
-// symptom, or the case has no such wait. Then there must be no active findings.
+// NoSymptom reports whether no probe of the incident lost packets in the wait for the symptom, or there is no such
+// wait. Then there must be no active findings.
 func (j *Judge) NoSymptom() bool { return !j.MayReproduce() || j.Result.Onset == nil }
 
-// observed judges the whole time from the baseline on: the probes that lost packets, the
-// findings, and whether there was enough traffic.
+// observed judges the whole time from the baseline on: packets, findings, and whether there was enough traffic.
 func (j *Judge) observed(part history.StepView) error {
 	watched, m, there := part.At(history.Watched, "")
 	if !there {
@@ -311,9 +310,8 @@ func (j *Judge) sinceOnset(s history.Sighting) *time.Duration {
 	return new(s.At.Sub(*j.Result.Onset))
 }
 
-// addFinding adds a finding to the report, once. during is the part of the script, at the
-// moment of the finding, after the time from the beginning of that part, and detected the
-// time from the first lost packet.
+// addFinding adds a finding to the report, once. during is the part of the script, after the time from its beginning,
+// and detected that from the first lost packet.
 func (j *Judge) addFinding(f detect.Finding, during string, at *time.Time, after, detected *time.Duration) {
 	if slices.Contains(j.found, f.ID()) {
 		return

@@ -15,8 +15,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// Judge judges a case by its history, step by step. The result depends on the case, the
-// history and Setting only.
+// Judge judges a case by its history, step by step. The result depends on the case, the history and Setting only.
 type Judge struct {
 	Case
 	Setting
@@ -77,8 +76,7 @@ func endpointsOf(declared []framework.Endpoint) []report.End {
 // ErrNotAsExpected marks an unexpected result. The script may go on.
 var ErrNotAsExpected = errors.New("not as expected")
 
-// ErrNotOnRecord is why a stored run cannot be judged: it lacks something that today's
-// relapse does.
+// ErrNotOnRecord is why a stored run cannot be judged: it lacks something that today's relapse does.
 var ErrNotOnRecord = errors.New("the stored run has no record of it")
 
 // Ended reports whether the script is over: no further step is carried out.
@@ -109,8 +107,8 @@ func (j *Judge) Fail(reason string) {
 	j.Result.Reasons = append(j.Result.Reasons, reason)
 }
 
-// Step judges a step that has ended, or that the history lacks. The error is
-// ErrNotAsExpected, or says why the step could not be judged.
+// Step judges a step that has ended, or that the history lacks. The error is ErrNotAsExpected, or says why it could
+// not be judged.
 func (j *Judge) Step(s Step) error {
 	part, there := j.h.Step(s.ID)
 	if !there {
@@ -129,8 +127,9 @@ func (j *Judge) Step(s Step) error {
 		return err
 	}
 	j.ended = true
-	if s.ID.Kind == framework.KindRemedy {
-		j.remedyUnjudged(s, part, err)
+	if s.ID.Kind == framework.KindRemedy && !part.Interrupted {
+		// The state of the lab is unknown. The verdict of the incident remains.
+		j.leaveRemedies(fmt.Sprintf("not tried: %q could not be judged", j.Remedy(s.ID).Name))
 	} else {
 		j.seen.broken = fmt.Errorf("%s: %w", s.Name, err)
 	}
@@ -138,8 +137,7 @@ func (j *Judge) Step(s Step) error {
 	return err
 }
 
-// NoFailure reports whether an unexpected result is no failure: in an ablation and in a
-// version without an expectation.
+// NoFailure reports whether an unexpected result is no failure: in an ablation and without an expectation.
 func (j *Judge) NoFailure() bool { return j.MustChange || !j.Classified() }
 
 func (j *Judge) judge(id framework.StepID, part history.StepView) error {
@@ -217,9 +215,8 @@ func (j *Judge) install(part history.StepView) error {
 // unavailableError says that an unavailable source may hide an active finding.
 type unavailableError struct{ error }
 
-// NoFindings reports whether there were no active findings for NoFindingsFor, up to a poll
-// that began after called, the beginning of the wait. The span may begin before the wait,
-// but not before after.
+// NoFindings reports whether there were no active findings for NoFindingsFor, up to a poll that began after called,
+// the beginning of the wait. The span may begin before the wait, but not before after.
 func NoFindings(v history.View, after, called time.Time, expected ...framework.Finding) (s history.Span, enough bool) {
 	s = v.WithoutFindings(after, expected...)
 	return s, !s.Since.IsZero() && s.For >= NoFindingsFor && s.Since.Add(s.For).After(called)
@@ -244,15 +241,13 @@ func noFindings(v history.View, m history.Mark, after time.Time, expected ...fra
 // WaitExpected describes the wait for findings.
 func WaitExpected(expected []framework.Finding) string { return "the findings " + list(expected) }
 
-// FoundExpected reports whether the newest poll began at or after a moment and has each of
-// the findings.
+// FoundExpected reports whether the newest poll began at or after a moment and has each of the findings.
 func FoundExpected(v history.View, expected []framework.Finding, since time.Time) bool {
 	last, there := v.Last()
 	return there && !last.Began.Before(since) && len(framework.Missing(expected, last.Findings)) == 0
 }
 
-// expectedFound judges a wait for FoundExpected that is over. The error is ErrNotAsExpected
-// or ErrNotOnRecord.
+// expectedFound judges a wait for FoundExpected that is over. The error is ErrNotAsExpected or ErrNotOnRecord.
 func (j *Judge) expectedFound(part history.StepView, expected []framework.Finding) error {
 	if j.NothingExpected(expected) {
 		return nil
@@ -331,8 +326,7 @@ func (j *Judge) fault(part history.StepView) error {
 	return failedOr(part, nil)
 }
 
-// tookEffect judges whether a fault took effect. If not, the script ends, because nothing
-// that follows would prove anything.
+// tookEffect ends the script if a fault has not taken effect: nothing that follows would prove anything.
 func (j *Judge) tookEffect(part history.StepView) error {
 	act, _, there := part.Act(history.TookEffect, "")
 	switch {
@@ -381,8 +375,7 @@ func (j *Judge) trials(part history.StepView) {
 	}
 }
 
-// Conclude judges a variant whose run has ended. If it ended before the verdict step, the
-// verdict is unknown.
+// Conclude judges a variant whose run has ended. Before the verdict step the verdict is unknown.
 func (j *Judge) Conclude(now time.Time) {
 	if j.Result.Verdict == "" && j.seen.broken == nil {
 		j.seen.broken = errors.New("the run ended before the variant was judged")
@@ -405,8 +398,8 @@ func (j *Judge) Verdict(now time.Time) {
 	}
 }
 
-// Outcome is the variant's contribution to the verdict of the run. A remedy that could not
-// be judged makes it inconclusive, unless something else failed.
+// Outcome is the variant's contribution to the verdict of the run. A remedy that could not be judged makes it
+// inconclusive, unless something else failed.
 func (j *Judge) Outcome() framework.RunVerdict {
 	unjudged := slices.ContainsFunc(j.Result.Remedies, func(r report.Remedy) bool { return r.Verdict == Unjudged })
 	failed := j.failures > 0

@@ -3,7 +3,6 @@ package verdict
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -28,14 +27,11 @@ func found(kind, object string, state detect.State) detect.Finding {
 	return detect.Finding{Detector: "said", Kind: kind, Object: detect.Named(object), State: state, Says: kind + " " + object}
 }
 
-// A variant that never ran must not be judged as one without loss.
 func TestVariantThatDidNotRunIsUnknown(t *testing.T) {
 	for _, role := range []framework.Role{framework.Affected, framework.Fixed} {
 		j := newVariant(role, "")
 		j.Conclude(time.Now())
-		if j.Result.Verdict != string(framework.Unknown) || j.Outcome() != framework.Inconclusive {
-			t.Errorf("%s: %s, %s", role, j.Result.Verdict, j.Outcome())
-		}
+		must.Equal(t, role, [...]any{string(framework.Unknown), framework.Inconclusive}, [...]any{j.Result.Verdict, j.Outcome()})
 	}
 }
 
@@ -80,12 +76,8 @@ func TestChecks(t *testing.T) {
 			} else {
 				err = answered(j, id, test.holds, test.saw, test.err)
 			}
-			if (err != nil) == test.holds || errors.Is(err, ErrNotAsExpected) != (test.baseline != "") {
-				t.Errorf("%v", err)
-			}
-			if j.seen.baseline != test.baseline || j.ended == test.holds {
-				t.Errorf("baseline %q, ended %v; want %q", j.seen.baseline, j.ended, test.baseline)
-			}
+			want := [...]any{test.holds, test.baseline != "", test.baseline, !test.holds}
+			must.Equal(t, err, want, [...]any{err == nil, errors.Is(err, ErrNotAsExpected), j.seen.baseline, j.ended})
 			must.Equal(t, "reported", test.reported, j.Result.Checks)
 		})
 	}
@@ -94,27 +86,21 @@ func TestChecks(t *testing.T) {
 		asking.Holds = func(_ context.Context, r *framework.Run) (bool, string, error) {
 			return len(r.Snapshot().Routers) > 0, "", nil
 		}
-		if _, _, err := AskDetectors(asking, newVariant(framework.Affected, "", asking).h.View()); err == nil || !strings.Contains(err.Error(), "more than findings") {
-			t.Error(err)
-		}
+		_, _, err := AskDetectors(asking, newVariant(framework.Affected, "", asking).h.View())
+		must.Fail(t, err, "more than findings")
 	})
 	t.Run("asks the detectors, which are off", func(t *testing.T) {
 		j := newVariant(framework.Affected, AblateDetector, asking)
 		id := framework.StepAfter("c")
 		j.h.BeginStep(id)
 		j.h.EndStep(id, nil, false)
-		if err := j.Step(Step{id, "step"}); err != nil || j.ended || len(j.Result.Checks) > 0 {
-			t.Errorf("%v, ended %v, checks %v", err, j.ended, j.Result.Checks)
-		}
+		must.NoError(t, j.Step(Step{id, "step"}))
+		must.Equal(t, j.Result.Checks, [...]any{false, 0}, [...]any{j.ended, len(j.Result.Checks)})
 	})
 	t.Run("after the fault it is no bad baseline", func(t *testing.T) {
 		j := newVariant(framework.Affected, "", fact)
-		if err := answered(j, framework.StepAfter("c"), false, "too much is gone", nil); !errors.Is(err, ErrNotAsExpected) {
-			t.Error(err)
-		}
-		if j.seen.baseline != "" || j.ended {
-			t.Errorf("baseline %q, ended %v", j.seen.baseline, j.ended)
-		}
+		must.Is(t, answered(j, framework.StepAfter("c"), false, "too much is gone", nil), ErrNotAsExpected)
+		must.Equal(t, "baseline, ended", [...]any{"", false}, [...]any{j.seen.baseline, j.ended})
 	})
 }
 

@@ -29,17 +29,6 @@ func (j *Judge) remedyEntry(r framework.Remedy) report.Remedy {
 	return entry
 }
 
-// remedyUnjudged ends the remedies: after one that could not be judged the state of the lab
-// is unknown. The verdict of the incident remains.
-func (j *Judge) remedyUnjudged(s Step, part history.StepView, err error) {
-	if part.Interrupted {
-		j.seen.broken = fmt.Errorf("%s: %w", s.Name, err) // the run broke, not the remedy
-		return
-	}
-	j.leaveRemedies(fmt.Sprintf("not tried: %q could not be judged", j.Remedy(s.ID).Name))
-}
-
-// leaveRemedies leaves the remaining remedies unjudged.
 func (j *Judge) leaveRemedies(why string) {
 	for _, r := range j.Script.Remedies[len(j.Result.Remedies):] {
 		entry := j.remedyEntry(r)
@@ -68,8 +57,8 @@ func (j *Judge) remedy(r framework.Remedy, part history.StepView) error {
 	return err
 }
 
-// Tried judges a remedy and fills in its entry of the report. An error other than
-// ErrNotAsExpected is why it could not be judged.
+// Tried judges a remedy and fills in its entry of the report. An error other than ErrNotAsExpected is why it could
+// not be judged.
 func (j *Judge) Tried(r framework.Remedy, part history.StepView, entry *report.Remedy) error {
 	// A remedy proves something only if the lab is broken.
 	v, m, there := part.At(history.Broken, "")
@@ -99,10 +88,9 @@ func (j *Judge) Tried(r framework.Remedy, part history.StepView, entry *report.R
 	return j.doesNotHelp(part, applied, entry)
 }
 
-// recoveredBefore returns an error if a probe of the incident lost no packets since before a
-// moment: a lab that recovers by itself proves no remedy. A packet is sent up to one
-// interval after its slot. Where a part of the packets is lost, the last ones before the remedy may
-// have been answered by chance: such a probe has recovered once it loses none for RecoveredFor.
+// recoveredBefore returns an error if a probe of the incident lost no packets since before a moment: a lab that
+// recovers by itself proves no remedy. A packet is sent up to one interval after its slot. Where only some are lost,
+// the last ones may have been answered by chance: such a probe has recovered once it loses none for RecoveredFor.
 func (j *Judge) recoveredBefore(v history.View, moment time.Time) error {
 	if j.Script.Partial {
 		moment = moment.Add(-RecoveredFor(j.Script))
@@ -158,8 +146,8 @@ func (j *Judge) recovers(r framework.Remedy, part history.StepView, began, appli
 // errNotDone marks a part of a step that was not carried out.
 var errNotDone = errors.New("not done")
 
-// staysBack asserts that there are no active findings after traffic has recovered, and that
-// no running probe lost packets again until then.
+// staysBack asserts that there are no active findings after traffic has recovered, and that no running probe lost
+// packets again until then.
 func (j *Judge) staysBack(part history.StepView, began, clean time.Time, entry *report.Remedy) (history.View, error) {
 	v, m, there := part.At(history.NoFindings, "")
 	if !there {
@@ -197,13 +185,12 @@ func (j *Judge) tooFewSince(v history.View, since time.Time) string {
 	return ""
 }
 
-// strayShare is how many packets must arrive for each that is lost before the loss is no longer
-// the rule of an incident which costs a share of them.
+// strayShare is how many packets must arrive for each lost one before the loss is no longer the incident's share.
 const strayShare = 9
 
-// doesNotHelp asserts that a remedy changes nothing: for a time after it no packet of the
-// incident's probes arrives, or some are still lost where the incident costs only a share of
-// them (Script.Partial), and the detectors still report why.
+// doesNotHelp asserts that a remedy changes nothing: for a time after it no packet of the incident's probes arrives,
+// or some are still lost where the incident costs only a share of them (Script.Partial), and the detectors still
+// report why.
 func (j *Judge) doesNotHelp(part history.StepView, applied time.Time, entry *report.Remedy) error {
 	v, m, there := part.At(history.Watched, "")
 	if !there {
@@ -250,8 +237,8 @@ func (j *Judge) doesNotHelp(part history.StepView, applied time.Time, entry *rep
 	return fmt.Errorf("%w: %s; last seen: %s", ErrNotAsExpected, entry.Reason, framework.DescribeFindings(at.Findings()))
 }
 
-// StillReported reports whether the newest poll began at or after a moment and has an
-// expected or transient active finding. One is enough: findings about a change may be over.
+// StillReported reports whether the newest poll began at or after a moment and has an expected or transient active
+// finding. One is enough: findings about a change may be over.
 func (j *Judge) StillReported(v history.View, since time.Time) bool {
 	last, there := v.Last()
 	active := slices.DeleteFunc(slices.Clone(last.Findings), func(f detect.Finding) bool { return f.State != detect.Active })
@@ -259,7 +246,6 @@ func (j *Judge) StillReported(v history.View, since time.Time) bool {
 	return there && !last.Began.Before(since) && len(framework.Unexpected(active, expected...)) < len(active)
 }
 
-// undone judges whether the lab is broken again after a remedy.
 func (j *Judge) undone(r framework.Remedy, part history.StepView) error {
 	if part.Error != "" {
 		return errors.New(part.Error)

@@ -5,8 +5,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// MergeRepeats merges the results of each variant's runs. Judges are in the order of runs,
-// the runs of one variant together.
+// MergeRepeats merges the results of each variant's runs, which are in order and together.
 func MergeRepeats(all []*Judge) []report.Variant {
 	var merged []report.Variant
 	for i := 0; i < len(all); {
@@ -50,10 +49,9 @@ func mergeRepeat(runs []*Judge) report.Variant {
 	return one
 }
 
-// TrialsDue is how many trials the case must survive: an affected variant has MaxTrials, one
-// without an expectation needs Trials.Convincing, and others as many as that and as the
-// slowest affected one has needed, in the rates or in this run. affected are the outcomes of
-// the affected ones in this run. unknown is set if one of them is still at its trials.
+// TrialsDue is how many trials the case must survive: MaxTrials if affected, Trials.Convincing without an
+// expectation, and else as many as that and as the slowest affected one has needed, in the rates or in this run.
+// affected are the outcomes in this run, and unknown is set if one is still at its trials.
 func (j *Judge) TrialsDue(affected []framework.Outcome, unknown bool) int {
 	trials := j.Script.Trials
 	switch {

@@ -1,7 +1,6 @@
 package verdict
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -38,40 +37,28 @@ func TestMergeRepeats(t *testing.T) {
 		"a": {framework.Reproduced, framework.Prevented, framework.Vacuous, framework.Reproduced},
 		"b": {framework.Reproduced, framework.Reproduced},
 	})
-	if len(merged) != 2 {
-		t.Fatalf("%d results, want one for each variant: %+v", len(merged), merged)
-	}
+	must.Equal(t, "results, one for each variant", 2, len(merged))
 	a, b := merged[0], merged[1]
-	if all, judged := report.NewRate(2, 4), report.NewRate(2, 3); a.Repeats.Expected != all || *a.Repeats.OfJudged != judged {
-		t.Errorf("a came in %+v of all and %+v of the judged, want %+v and %+v", a.Repeats.Expected, *a.Repeats.OfJudged, all, judged)
-	}
-	if !slices.Equal(a.Repeats.NotJudged, []int{3}) || b.Repeats.NotJudged != nil {
-		t.Errorf("not judged: %v of a, %v of b; want the vacuous one", a.Repeats.NotJudged, b.Repeats.NotJudged)
-	}
+	rates := [...]report.Rate{report.NewRate(2, 4), report.NewRate(2, 3), report.NewRate(2, 2)}
+	must.Equal(t, "of all, of the judged, of b", rates, [...]report.Rate{a.Repeats.Expected, *a.Repeats.OfJudged, b.Repeats.Expected})
+	must.Equal(t, "the vacuous one is not judged", [...][]int{{3}, nil}, [...][]int{a.Repeats.NotJudged, b.Repeats.NotJudged})
 	// A repeat that is not as expected describes the variant.
-	if a.Verdict != string(framework.Prevented) || a.EvidenceDir != "evidence/a/run-02" {
-		t.Errorf("a is described by %s, %s", a.Verdict, a.EvidenceDir)
-	}
-	if want := report.NewRate(2, 2); b.Repeats.Expected != want || b.EvidenceDir != "evidence/b/run-02" {
-		t.Errorf("b came in %+v and is described by %s", b.Repeats.Expected, b.EvidenceDir)
-	}
+	must.Equal(t, "a is described by", [...]string{"prevented", "evidence/a/run-02"}, [...]string{a.Verdict, a.EvidenceDir})
+	must.Equal(t, "b is described by", "evidence/b/run-02", b.EvidenceDir)
 	var onsets []int64
 	for _, r := range a.Repeats.Runs {
 		if r.OnsetMS != nil {
 			onsets = append(onsets, *r.OnsetMS)
 		}
 	}
-	if !slices.Equal(onsets, []int64{1000, 4000}) || len(a.Repeats.Runs) != 4 {
-		t.Errorf("runs of a: %+v", a.Repeats.Runs)
-	}
+	must.Equal(t, a.Repeats.Runs, [...]any{[]int64{1000, 4000}, 4}, [...]any{onsets, len(a.Repeats.Runs)})
 }
 
 // Where nothing could be judged, that is none of all, and no rate of the judged.
 func TestMergeRepeatsThatSayNothing(t *testing.T) {
 	merged := repeated(map[string][]framework.Verdict{"a": {framework.Vacuous, framework.Unknown}})
-	if got := merged[0].Repeats; got.Expected != report.NewRate(0, 2) || got.OfJudged != nil {
-		t.Errorf("%+v", got)
-	}
+	got := merged[0].Repeats
+	must.Equal(t, got, [...]any{report.NewRate(0, 2), true}, [...]any{got.Expected, got.OfJudged == nil})
 }
 
 func TestRepeatsLeaveOutRemedies(t *testing.T) {
@@ -79,13 +66,13 @@ func TestRepeatsLeaveOutRemedies(t *testing.T) {
 		return framework.Script{Precursors: make([]framework.Precursor, 1), Remedies: make([]framework.Remedy, 1)}
 	}}
 	all := Cases(v, Options{Repeat: 20})
-	if c := all[2]; len(all) != 20 || c.Label != "a 3/20" || c.Number != 2 || c.Script.Remedies != nil || c.Script.Precursors != nil {
-		t.Errorf("%d, %+v", len(all), c)
-	}
+	c := all[2]
+	got := [...]any{len(all), c.Label, c.Number, len(c.Script.Remedies) + len(c.Script.Precursors)}
+	must.Equal(t, "", [...]any{20, "a 3/20", 2, 0}, got)
 }
 
-// A fixed variant survives as many trials as luck hardly explains by the upper bound of the
-// rate, of the same load and accelerator, and as the slowest affected one has needed.
+// A fixed variant survives as many trials as luck hardly explains by the upper bound of the rate, of the same load
+// and accelerator, and as the slowest affected one has needed.
 func TestTrialsDue(t *testing.T) {
 	occurred := func(load string, rounds, count int) framework.Outcome {
 		return framework.Outcome{Load: load, Trials: rounds, Occurred: true, Count: count}

@@ -13,10 +13,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// ranImages lists which images the pods ran while the variant was observed. It says
-// which image of the variant is not the one that was built under that name, or why
-// that is unknown; empty if each is. Other images, such as the vendors' own (--images=upstream), are listed
-// only.
+// ranImages lists which images the pods ran, and says which image of the variant is not the one that was built under
+// that name, or why that is unknown. Others, such as the vendors' own (--images=upstream), are listed only.
 func (j *Judge) ranImages(part history.StepView) (wrong string) {
 	act, _, read := part.Act(history.Images, "")
 	switch {
@@ -35,8 +33,8 @@ func (j *Judge) ranImages(part history.StepView) (wrong string) {
 	return ""
 }
 
-// tested are the images that were built for the variant with a version under test as their
-// tag: their references by digest. The map is empty if these images were not built here.
+// tested are the references, by digest, of the images that were built here for the variant with a version under test
+// as their tag.
 func (j *Judge) tested() map[string]string {
 	tested := map[string]string{}
 	versions := slices.Collect(maps.Values(j.Variant.Components))
@@ -50,10 +48,9 @@ func (j *Judge) tested() map[string]string {
 	return tested
 }
 
-// compareImages compares the digests that nodes have pulled with the digests that were built,
-// by reference, for the repositories of a variant's images. Other variants may run other tags
-// of these repositories beside it. A reference with a tag that was not built, without a tag, or
-// with a digest must lead to an image that was built for its repository.
+// compareImages compares the digests that nodes have pulled with those that were built, by reference, for the
+// repositories of a variant's images. Other variants may run other tags of these beside it. A reference with a tag
+// that was not built, without a tag, or with a digest must lead to an image that was built for its repository.
 func compareImages(inUse []snapshot.ImageInUse, ofVariant []string, built map[string]string) (running []report.RunningImage, wrong string) {
 	concerned := map[string]bool{}
 	for _, ref := range ofVariant {

@@ -14,6 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/compare"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Judgement is the result of judging a stored run again.
@@ -56,8 +57,7 @@ type Stored struct {
 	begin  history.Begin
 }
 
-// Open reads the options of a stored run. The error is a *NotJudgeableError if the evidence is not
-// sufficient for judging.
+// Open reads the options of a stored run. The error is a *NotJudgeableError if the evidence does not suffice.
 func Open(dir string, stored report.Report) (Stored, error) {
 	s := Stored{dir: dir, report: stored}
 	none := true
@@ -74,8 +74,9 @@ func Open(dir string, stored report.Report) (Stored, error) {
 				return s, fmt.Errorf("judging %s: the evidence of %s is in %q, which is not below it", dir, v.Name, folder)
 			}
 			begin, err := history.ReadBegin(filepath.Join(dir, folder))
+			_, gone := os.Stat(filepath.Join(dir, folder))
 			switch {
-			case errors.Is(err, fs.ErrNotExist) && !isThere(filepath.Join(dir, folder)): // it never began
+			case errors.Is(err, fs.ErrNotExist) && gone != nil: // it never began
 			case errors.Is(err, fs.ErrNotExist):
 				return s, &NotJudgeableError{fmt.Errorf(
 					"judging %s: there is no %s: the run is of before runs kept what judging takes, or has lost it",
@@ -95,19 +96,14 @@ func Open(dir string, stored report.Report) (Stored, error) {
 	return s, nil
 }
 
-func isThere(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
 // Parameters are the parameters of the scenario.
 func (s Stored) Parameters() map[string]string { return s.begin.Parameters }
 
 // Versions are the chosen versions of components; none if the variants' versions ran.
 func (s Stored) Versions() map[string]string { return s.begin.Versions }
 
-// Judge judges a stored run again. It runs the detectors on the stored snapshots. Results of
-// actions and of checks that do not ask detectors are taken from the record.
+// Judge judges a stored run again. It runs the detectors on the stored snapshots. Results of actions and of checks
+// that do not ask detectors are taken from the record.
 func (s Stored) Judge(scenario framework.Scenario) (Judgement, error) {
 	o := Options{Ablate: Part(s.report.Ablated), Wait: s.begin.Wait}
 	var chosen []framework.Variant
@@ -142,8 +138,7 @@ func (s Stored) Judge(scenario framework.Scenario) (Judgement, error) {
 	return j, err
 }
 
-// repeatsDiffer are the single runs of --repeat that are judged differently: the verdict of
-// all of a variant's may be the same.
+// repeatsDiffer are the single runs of --repeat that are judged differently: the verdict of all may be the same.
 func repeatsDiffer(then, now report.Report) []compare.Difference {
 	var differ []compare.Difference
 	for i, v := range now.Variants {
@@ -161,10 +156,7 @@ func repeatsDiffer(then, now report.Report) []compare.Difference {
 
 func (s Stored) rejudged(all []*Judge, o Options) report.Report {
 	r := s.report
-	r.Variants = []report.Variant{}
-	for _, one := range all {
-		r.Variants = append(r.Variants, one.Result)
-	}
+	r.Variants = append([]report.Variant{}, each.Of(all, func(one *Judge) report.Variant { return one.Result })...)
 	if o.Repeat > 1 {
 		r.Variants = MergeRepeats(all)
 	}

@@ -16,9 +16,8 @@ func (j *Judge) isImpacted(p probe.Probe) bool { return slices.Contains(j.Impact
 
 func anyProbe(probe.Probe) bool { return true }
 
-// lost returns the probes that lost packets in a time, and when the first packet was lost. A
-// packet is sent up to one interval after its slot. So packets of the last
-// interval do not count: they may be lost to what comes after.
+// lost returns the probes that lost packets in a time, and when the first was lost. A packet is sent up to one
+// interval after its slot. So those of the last interval do not count: they may be lost to what comes after.
 func (j *Judge) lost(timelines []probe.Timeline, since, until time.Time, which func(probe.Probe) bool) (names []string, onset time.Time) {
 	for _, t := range timelines {
 		first, out := t.FirstOutage(since, j.Script.MinOutage)
@@ -34,11 +33,10 @@ func (j *Judge) lost(timelines []probe.Timeline, since, until time.Time, which f
 	return names, onset
 }
 
-// lossy names the probes that lost more packets in a time than may be lost without an incident.
-// Without a MinOutage none may be lost. With one, the machine loses some now and then: no more
-// than a tenth of the packets may be lost (a probe that is cut off for 2 s in each minute loses a
-// thirtieth), and less than a quarter in any window of four times MinOutage, of which an outage
-// loses a quarter. An outage counts in any case.
+// lossy names the probes that lost more packets than may be lost without an incident. Without a MinOutage none may be
+// lost. With one, the machine loses some now and then: no more than a tenth may be lost (a probe that is cut off for
+// 2 s in each minute loses a thirtieth), and less than a quarter in any window of four times MinOutage, of which an
+// outage loses a quarter. An outage counts in any case.
 func (j *Judge) lossy(timelines []probe.Timeline, since, until time.Time, which func(probe.Probe) bool) []string {
 	names, _ := j.lost(timelines, since, until, which)
 	if j.Script.MinOutage == 0 {
@@ -72,14 +70,13 @@ func windows(since, until time.Time, length, step time.Duration) []time.Time {
 	return all
 }
 
-// spell is a time in each of which a probe's packets must be enough to prove something. It is a
-// second: a sender on a busy machine came 370 ms late at most, and 1.8 ms in real time. With a
-// MinOutage it is twelve times that: in a guest beside three busy ones, an agent of ipvs-deadlock
-// (5 s) reported nothing for half a minute, and what counts there lasts for good.
+// spell is a time in each of which a probe's packets must be enough to prove something. It is a second: a sender on a
+// busy machine came 370 ms late at most, and 1.8 ms in real time. With a MinOutage it is twelve times that: in a
+// guest beside three busy ones, an agent of ipvs-deadlock (5 s) reported nothing for half a minute, and what counts
+// there lasts for good.
 func (j *Judge) spell() time.Duration { return max(time.Second, 12*j.Script.MinOutage) }
 
-// judgeTraffic counts each probe's packets up to a moment, notes which probes lost some,
-// and returns what is not as expected.
+// judgeTraffic counts each probe's packets up to a moment, and returns what is not as expected.
 func (j *Judge) judgeTraffic(timelines []probe.Timeline, end time.Time) (wrong []string) {
 	j.Result.Packets, j.Result.Probes = report.Packets{}, nil
 	j.seen.impacted, _ = j.lost(timelines, j.faulted, end, j.isImpacted)
@@ -95,8 +92,8 @@ func (j *Judge) judgeTraffic(timelines []probe.Timeline, end time.Time) (wrong [
 			j.seen.traffic = cmp.Or(j.seen.traffic, j.tooThin(t, j.faulted, end))
 		}
 	}
-	// A probe of the incident that loses packets without an outage does not show the symptom,
-	// and is not unharmed either.
+	// A probe of the incident that loses packets without an outage does not show the symptom, and is not unharmed
+	// either.
 	j.seen.unaffected = j.lossy(timelines, j.cleanSince, end, func(p probe.Probe) bool {
 		return !j.isImpacted(p) || j.Script.MinOutage > 0 && !slices.Contains(j.seen.impacted, p.WithDefaults().Name)
 	})
@@ -149,8 +146,8 @@ func tooFew(t probe.Timeline, since, until time.Time) string {
 	return ""
 }
 
-// tooThin says so if a probe sent too few packets in some part of a time, as long as spell,
-// although they were enough in the whole; otherwise it is empty.
+// tooThin says so if a probe sent too few packets in some spell, although they were enough in the whole; otherwise
+// empty.
 func (j *Judge) tooThin(t probe.Timeline, since, until time.Time) string {
 	spell := j.spell()
 	for from := since; !from.Add(spell).After(until); from = from.Add(spell) {

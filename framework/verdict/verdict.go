@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 type observation struct {
@@ -25,14 +26,8 @@ type observation struct {
 }
 
 func judge(o observation) (framework.Verdict, string) {
-	var impacted, notImpacted []string
-	for _, name := range o.expected {
-		if slices.Contains(o.impacted, name) {
-			impacted = append(impacted, name)
-		} else {
-			notImpacted = append(notImpacted, name)
-		}
-	}
+	impacted := each.Where(o.expected, func(name string) bool { return slices.Contains(o.impacted, name) })
+	notImpacted := each.Where(o.expected, func(name string) bool { return !slices.Contains(o.impacted, name) })
 	lost := strings.Join(impacted, ", ") + " lost packets"
 	switch {
 	case o.broken != nil:

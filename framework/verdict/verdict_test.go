@@ -27,21 +27,15 @@ func TestJudge(t *testing.T) {
 			framework.Prevented, "no probe lost packets, and there was no active finding"},
 		{"no loss, but an alarm", observation{expected: bothDirections, active: 2},
 			framework.Unknown, "there is an active finding, but no probe lost packets"},
-		{
-			"the symptom, and another finding than the named one",
+		{"the symptom, and another finding than the named one",
 			observation{expected: bothDirections, impacted: bothDirections, active: 1, missing: "said: active lost a"},
-			framework.Missed, "outside->a, a->outside lost packets, and no detector reported said: active lost a",
-		},
-		{
-			"the symptom, and a source that says nothing",
+			framework.Missed, "outside->a, a->outside lost packets, and no detector reported said: active lost a"},
+		{"the symptom, and a source that says nothing",
 			observation{expected: bothDirections, impacted: bothDirections, missing: "said: active lost a", unavailable: "Nodes: no answer"},
-			framework.Unknown, "outside->a, a->outside lost packets; whether a detector would have reported why is unknown: Nodes: no answer",
-		},
-		{
-			"a source that said nothing for a moment, and every finding",
+			framework.Unknown, "outside->a, a->outside lost packets; whether a detector would have reported why is unknown: Nodes: no answer"},
+		{"a source that said nothing for a moment, and every finding",
 			observation{expected: bothDirections, impacted: bothDirections, active: 1, unavailable: "Nodes: no answer"},
-			framework.Reproduced, "outside->a, a->outside lost packets, and detectors reported why",
-		},
+			framework.Reproduced, "outside->a, a->outside lost packets, and detectors reported why"},
 		{"no loss, and a source that says nothing", observation{expected: bothDirections, unavailable: "Nodes: no answer"},
 			framework.Unknown, "no probe lost packets, but Nodes: no answer"},
 		{"no loss, and a pending finding", observation{expected: bothDirections, stillActive: "settling lost a"},
@@ -52,38 +46,28 @@ func TestJudge(t *testing.T) {
 			framework.Unknown, "of 500 packets none was sent"},
 		{"half of the symptom", observation{expected: bothDirections, impacted: bothDirections[:1], active: 1},
 			framework.Unknown, "outside->a lost packets, but a->outside did not"},
-		{
-			"more than the symptom",
+		{"more than the symptom",
 			observation{expected: bothDirections, impacted: bothDirections, unaffected: []string{"outside->b"}, active: 1},
-			framework.Unknown, "probes lost packets that must not: outside->b",
-		},
+			framework.Unknown, "probes lost packets that must not: outside->b"},
 		{"something else than the symptom", observation{expected: bothDirections, unaffected: []string{"outside->b"}},
 			framework.Unknown, "probes lost packets that must not: outside->b"},
 		{"bad baseline", observation{expected: bothDirections, baseline: "outside->b lost 3 packets"},
 			framework.Vacuous, "the baseline was bad: outside->b lost 3 packets"},
 		{"no fault", observation{expected: bothDirections, noEffect: "the node is running"},
 			framework.Vacuous, "the fault did not take effect: the node is running"},
-		{
-			"a bad baseline outweighs what came of the fault",
+		{"a bad baseline outweighs what came of the fault",
 			observation{expected: bothDirections, baseline: "loss", noEffect: "no", impacted: bothDirections, active: 1},
-			framework.Vacuous, "the baseline was bad: loss",
-		},
-		{
-			"a fault that did not take effect outweighs loss",
+			framework.Vacuous, "the baseline was bad: loss"},
+		{"a fault that did not take effect outweighs loss",
 			observation{expected: bothDirections, noEffect: "no", impacted: bothDirections, active: 1},
-			framework.Vacuous, "the fault did not take effect: no",
-		},
-		{
-			"a breakdown outweighs all",
+			framework.Vacuous, "the fault did not take effect: no"},
+		{"a breakdown outweighs all",
 			observation{expected: bothDirections, broken: errors.New("no lab"), baseline: "loss", noEffect: "no", impacted: bothDirections, active: 1},
-			framework.Unknown, "no lab",
-		},
+			framework.Unknown, "no lab"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, why := judge(test.saw)
-			if got != test.want || why != test.why {
-				t.Errorf("%s, %q; want %s, %q", got, why, test.want, test.why)
-			}
+			must.Equal(t, "", [...]string{string(test.want), test.why}, [...]string{string(got), why})
 		})
 	}
 }

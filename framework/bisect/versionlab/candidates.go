@@ -20,10 +20,9 @@ type Range struct {
 	PreReleases bool
 }
 
-// Candidates are the versions of a range, lowest first. Unbuildable has the reason for
-// each that nothing builds. builds returns why a version cannot be built; its error is
-// returned for an end of the range, unless the version is known to lack what the
-// component needs. ErrNoneBuilds is the other error.
+// Candidates are the versions of a range, lowest first. Unbuildable has the reason for each that nothing builds.
+// builds returns why a version cannot be built; its error is returned for an end of the range, unless the version is
+// known to lack what the component needs. ErrNoneBuilds is the other error.
 func (r Range) Candidates(
 	releases images.Releases, builds func(version string) error,
 ) (versions []string, unbuildable map[string]string, err error) {
@@ -67,8 +66,7 @@ func (r Range) Candidates(
 	return versions, unbuildable, nil
 }
 
-// Earlier are the releases of the minor of a range's first version that are lower than it,
-// lowest first. Pre-releases are left out.
+// Earlier are the releases of the minor of a range's first version that are lower than it, lowest first.
 func Earlier(releases images.Releases, first string) []string {
 	var earlier []string
 	for _, release := range releases.Versions {
@@ -100,8 +98,7 @@ func lacks(err error) string {
 		}
 		return ""
 	}
-	var unknown *images.UnknownVersionError
-	if errors.As(err, &unknown) {
+	if unknown, is := errors.AsType[*images.UnknownVersionError](err); is {
 		return unknown.Why
 	}
 	return ""

@@ -33,8 +33,8 @@ type Lab struct {
 	Required []string
 }
 
-// Builds returns why a version cannot be built for the script: an *images.UnknownVersionError for
-// each image without a recipe, and a *suite.FormError for each that is built in another form.
+// Builds returns why a version cannot be built for the script: an *images.UnknownVersionError for each image without
+// a recipe, and a *suite.FormError for each that is built in another form.
 func (l Lab) Builds(version string) error {
 	s, err := l.At(version)
 	if err != nil {
@@ -43,10 +43,9 @@ func (l Lab) Builds(version string) error {
 	return suite.Know(l.Catalogue, s, false, s.Variants...)
 }
 
-// Judge runs the script on a version. In a probabilistic incident it repeats the run
-// until the version is affected, or an affected version would have survived so many
-// trials with less than framework.MaxErrorRate. The error is for failures that say nothing
-// about the version; engine.ErrInterrupted is among them.
+// Judge runs the script on a version. In a probabilistic incident it repeats the run until the version is affected,
+// or an affected version would have survived so many trials with less than framework.MaxErrorRate. The error is for
+// failures that say nothing about the version; engine.ErrInterrupted is among them.
 func (l Lab) Judge(ctx context.Context, version string) (bisect.Step, error) {
 	step := bisect.Step{Version: version, Outcome: bisect.Skipped}
 	began := time.Now()
@@ -95,21 +94,19 @@ func (l Lab) Judge(ctx context.Context, version string) (bisect.Step, error) {
 // Down removes what is left of the lab.
 func (l Lab) Down() error { return l.Lab.Down(l.Scenario) }
 
-// unavailable returns why a version's images cannot be made; empty if the error says
-// nothing about the version, or if the version is required.
+// unavailable returns why a version's images cannot be made; empty if the error says nothing about the version, or if
+// that is required.
 func (l Lab) unavailable(version string, err error) string {
-	var missing *images.NotPublishedError
-	var build *images.BuildError
+	missing, unpublished := errors.AsType[*images.NotPublishedError](err)
+	build, unbuilt := errors.AsType[*images.BuildError](err)
 	switch {
-	case errors.Is(err, syscall.ENOSPC):
+	case errors.Is(err, syscall.ENOSPC), unpublished && slices.Contains(l.Required, version):
 		return ""
-	case errors.As(err, &missing) && slices.Contains(l.Required, version):
-		return ""
-	case errors.As(err, &missing) && missing.Unverified != "":
+	case unpublished && missing.Unverified != "":
 		return "not in Go's checksum database"
-	case errors.As(err, &missing):
+	case unpublished:
 		return "not published"
-	case errors.As(err, &build):
+	case unbuilt:
 		return "not built: " + build.Complaint()
 	}
 	return ""

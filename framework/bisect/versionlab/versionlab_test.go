@@ -69,12 +69,9 @@ func TestCandidates(t *testing.T) {
 				got = err.Error()
 			}
 			not := each.Of(slices.SortedFunc(maps.Keys(unbuildable), bisect.Compare), func(v string) string { return v + ": " + unbuildable[v] })
-			if got != test.want || strings.Join(not, ", ") != test.not {
-				t.Errorf("got  %s, and %q cannot be built\nwant %s, and %q", got, not, test.want, test.not)
-			}
+			must.Equal(t, "versions, and those that nothing builds", [...]string{test.want, test.not}, [...]string{got, strings.Join(not, ", ")})
 		})
 	}
-	if _, _, err := (Range{}).Candidates(images.Releases{}, builds); !errors.Is(err, ErrNoneBuilds) {
-		t.Errorf("no versions: %v", err)
-	}
+	_, _, err := Range{}.Candidates(images.Releases{}, builds)
+	must.Is(t, err, ErrNoneBuilds)
 }
