@@ -130,4 +130,10 @@ func TestWithin(t *testing.T) {
 		own := Settings{Subnets: u.Topology.Clusters[0].PodCIDR}
 		must.Fail(t, must.Err(Of(d.component, d.from, d.to, own)), "pod range")
 	}
+	// The upgrade under the other setting is on them too, and keeps the same secrets out of its logs.
+	values := ReadValues(t, "cilium-native-bgp")
+	values["extraEnv"] = []any{map[string]any{"name": "TOKEN", "value": "correct-horse"}}
+	other := declared(t, "cilium", "1.18.4", "1.19.3", Settings{Values: values, Subnets: prefix}).Otherwise
+	got := [...]bool{prefix.Contains(other.Topology.Networks[0].Subnet.Addr()), slices.Contains(other.secrets, "correct-horse")}
+	must.Equal(t, other.Besides, [...]bool{true, true}, got)
 }

@@ -229,19 +229,24 @@ func Of(component, from, to string, s Settings) (Upgrade, error) {
 		return Upgrade{}, fmt.Errorf("family %q: expected %s or %s", s.Family, topology.IPv4, framework.Dual)
 	}
 	u, err := declared(from, to, s)
-	u.secrets = chart.Secrets(s.Values)
-	if err == nil && s.Family == framework.Dual && !u.Topology.Dual {
+	if err != nil {
+		return u, err
+	}
+	if s.Family == framework.Dual && !u.Topology.Dual {
 		return u, fmt.Errorf("the lab of an upgrade of %s %s to %s is of IPv4 alone: family %s is for MetalLB, and for Cilium from %s on",
 			component, from, to, framework.Dual, labvalues.First)
 	}
-	if err != nil || !s.Subnets.IsValid() {
-		return u, err
+	for d := &u; d != nil; d = d.Otherwise {
+		d.secrets = chart.Secrets(s.Values)
+		if !s.Subnets.IsValid() {
+			continue
+		}
+		moves, err := d.Topology.Within(s.Subnets)
+		if err != nil {
+			return u, fmt.Errorf("--subnets: %w", err)
+		}
+		d.Topology, d.Besides = d.Topology.Renumber(moves), moves.Text(d.Besides)
 	}
-	moves, err := u.Topology.Within(s.Subnets)
-	if err != nil {
-		return u, fmt.Errorf("--subnets: %w", err)
-	}
-	u.Topology, u.Besides = u.Topology.Renumber(moves), moves.Text(u.Besides)
 	return u, nil
 }
 
