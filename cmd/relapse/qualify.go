@@ -166,7 +166,7 @@ func checkManifests(ctx context.Context, q *qualify.Request) (err error) {
 		return nil
 	}
 	q.Settings.Manifests, q.Told, err = qualify.CheckManifests(ctx, q.Component, q.From, q.To, q.Settings.Manifests)
-	if wrong, is := errors.AsType[*qualify.ManifestsError](err); is {
+	if wrong, is := errors.AsType[*qualify.InputError](err); is {
 		return usagef("--manifests: %w", wrong)
 	}
 	return err
@@ -183,7 +183,7 @@ func (o *qualifyOptions) asInBundle(ctx context.Context, args []string) (withFro
 		from = args[1]
 	}
 	l, err := qualify.LikenessOf(ctx, args[0], from, o.like)
-	if wrong, is := errors.AsType[*qualify.ValuesError](err); is {
+	if wrong, is := errors.AsType[*qualify.InputError](err); is {
 		return nil, nil, usagef("--like: %w", wrong)
 	} else if err != nil {
 		return nil, nil, err
@@ -301,7 +301,7 @@ func (o qualifyOptions) readValues(ctx context.Context, q qualify.Request, given
 		return nil, usagef("--without: %w", err)
 	}
 	v, err := qualify.ReadValues(ctx, q.Component, q.From, q.To, q.Subnets, given, o.without...)
-	if wrong, is := errors.AsType[*qualify.ValuesError](err); is {
+	if wrong, is := errors.AsType[*qualify.InputError](err); is {
 		return nil, usagef("--values: %w", wrong)
 	}
 	return v, err

@@ -167,8 +167,7 @@ func Impossible(needs string, values map[string]any) string {
 	return "it needs " + needs
 }
 
-// recorded are the results that a scenario's variants stand for. A version that is affected in one configuration and
-// not in another stands for none.
+// recorded are the results of a scenario's variants. A version that is affected in one configuration alone has none.
 func recorded(s framework.Scenario) (all []Known) {
 	for _, component := range each.Once(each.Of(s.Tested, framework.Tested.Component)) {
 		varied, old := framework.VersionsOf(component, s.Tested)

@@ -20,9 +20,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/bisect"
 )
 
-// Known is the result of a run: a line of a file of results, as JSON. With an Incident it is the verdict of its
-// script, and From and To are one version unless the upgrade itself causes the incident. Without one it is the
-// verdict of a qualification.
+// Known is the result of a run: a line of a file of results, as JSON. With an Incident it is the verdict of its script,
+// and From and To are one version unless the upgrade itself causes it. Without one it is that of a qualification.
 type Known struct {
 	Component string `json:"component"`
 	From      string `json:"from"`

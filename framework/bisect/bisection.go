@@ -97,8 +97,7 @@ func (b *Bisection) left() string {
 	return text
 }
 
-// Verdict is Pass if the version of each change is known, Fail if the ends of the range and of each minor are alike,
-// and else Inconclusive.
+// Verdict is Pass if the version of each change is known, Fail if the ends of all minors are alike, else Inconclusive.
 func (b *Bisection) Verdict() framework.RunVerdict {
 	_, _, beyond := b.judged()
 	switch r := b.search.Result(); {

@@ -1,6 +1,7 @@
 // Package bisect finds the versions of a component that broke or fixed an incident. A Search chooses the next version
 // to judge and skips versions that cannot be judged, and a Bisection stores each result.
-// / Vendors port fixes back. So each minor is searched as a branch of its own, in which the outcome is assumed to
+//
+// Vendors port fixes back. So each minor is searched as a branch of its own, in which the outcome is assumed to
 // change at most once. A branch forks from the one before it at that one's first version: the first versions of both
 // show whether the outcome changed between them. Versions of the older branch that come before the first one that was
 // judged may have brought the change as well, and were not judged: then only a range is known.
@@ -136,8 +137,7 @@ func (s *Search) reversed(versions []string) []string {
 	return versions
 }
 
-// first returns the first version that was not skipped, and whether it is still to be judged; empty if all were
-// skipped.
+// first returns the first version that was not skipped, and whether it is still to be judged; empty: all were skipped.
 func (s *Search) first(versions []string) (version string, unjudged bool) {
 	for _, v := range versions {
 		if s.outcomes[v] != Skipped {
@@ -178,8 +178,7 @@ func (s *Search) change(b branch) (last, next int, ok bool) {
 
 // Result is the result of a search.
 type Result struct {
-	// Alike is the outcome of both ends, and of those of each branch between them, if it is the same. Then no other
-	// version is searched.
+	// Alike is the outcome of both ends and of those of each branch, if it is the same. Then no other is searched.
 	Alike Outcome
 	// Unjudged are the versions of branches between ends that are alike in which none could be judged.
 	Unjudged []string
@@ -196,8 +195,7 @@ type Change struct {
 	Outcome     Outcome
 	// Between are the skipped versions that may have brought the change instead of First: those before it in its
 	// branch, and those of branches in between in which no version could be judged. Where Last is of another branch,
-	// they begin with the releases of that branch before the first one that was judged; those below the range are
-	// among them.
+	// they begin with the releases of that branch before the first one that was judged, also below the range.
 	Between []string
 }
 

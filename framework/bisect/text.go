@@ -17,8 +17,7 @@ import (
 // perLine is how many versions a line of a terminal holds.
 const perLine = 10
 
-// WriteByMinor adds to a table one line per minor, or several if it has many versions. label is how a version is
-// written; nil: as it is.
+// WriteByMinor adds one line per minor to a table, or several. label is how a version is written; nil: as it is.
 func WriteByMinor(table io.Writer, indent string, versions []string, label func(version string) string) {
 	for len(versions) > 0 {
 		minor := Minor(versions[0])
@@ -148,8 +147,7 @@ func (b *Bisection) describe(c Change) string {
 	return text
 }
 
-// spans lists some of all versions; both are in order. Three or more that are consecutive among all are written as
-// "first to last".
+// spans lists some of all versions, in order. Three or more that are consecutive among all are "first to last".
 func spans(some, all []string) string {
 	var text []string
 	for len(some) > 0 {

@@ -191,8 +191,7 @@ func onInject(do func(*world)) change {
 	}
 }
 
-// survives makes a race of the fault, with rounds of this length: it strikes in that one, if so many must be
-// survived.
+// survives makes a race of the fault with rounds of this length. It strikes in that one, if so many are due.
 func survives(strikes int, round time.Duration) change {
 	return func(w *world, s *framework.Script) {
 		rounds := 0
@@ -619,8 +618,7 @@ func describe(t *testing.T, p played) string {
 	return text.String()
 }
 
-// checkJUnit: a CI that knows nothing else must not take for passed what was not judged, nor for failed what did not
-// come to a verdict.
+// checkJUnit: no CI must take for passed what was not judged, nor for failed what did not come to a verdict.
 func checkJUnit(t *testing.T, dir string, r report.Report) {
 	t.Helper()
 	var all reporters.JUnitTestSuites

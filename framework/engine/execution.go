@@ -1,6 +1,7 @@
 // Package engine runs scenarios on labs, which it knows by a small interface. Package suite connects it to Docker and
 // Ginkgo.
-// / An Execution is one scenario of a run, or a Plan. Its Steps are planned before anything runs. Each is called even
+//
+// An Execution is one scenario of a run, or a Plan. Its Steps are planned before anything runs. Each is called even
 // if an earlier one failed, and returns Skipped if it has nothing to do. Finish ends the execution in any case, and
 // writes the report of a scenario. A preliminary report and page are written before each step.
 package engine
@@ -156,8 +157,7 @@ func (e *Execution) Steps() []Step { return e.steps }
 // Dir is the folder of the run; empty if nothing was written.
 func (e *Execution) Dir() string { return e.dir }
 
-// Report returns the report after Finish. There is none for a scenario that has not begun or whose lab another
-// process holds.
+// Report returns the report after Finish; none of a scenario that has not begun, or whose lab another process holds.
 func (e *Execution) Report() (r report.Report, there bool) {
 	if !e.over { // an abandoned step may still write it
 		return report.Report{}, false
@@ -195,8 +195,7 @@ func (e *Execution) Left() error { return e.left }
 // Announce passes the steps to Progress, once.
 func (e *Execution) Announce() { e.announced.Do(func() { e.options.Progress.Plan(e.steps) }) }
 
-// Run runs all steps and then Finish. When ctx ends, no further step begins. Finish may take the time undo in any
-// case.
+// Run runs all steps and then Finish, which may take the time undo. When ctx ends, no further step begins.
 func (e *Execution) Run(ctx context.Context, undo time.Duration) {
 	e.Announce()
 	for _, step := range e.steps {
@@ -227,8 +226,7 @@ func (e *Execution) add(s Step, do func(context.Context) error) {
 	e.steps = append(e.steps, s)
 }
 
-// acquire waits until no step and no Finish is running. Without an error, the caller removes the value from busy when
-// done.
+// acquire waits until no step and no Finish runs. Without an error, the caller removes the value from busy when done.
 func (e *Execution) acquire(ctx context.Context) error {
 	select {
 	case e.busy <- struct{}{}:
@@ -248,8 +246,7 @@ func (e *Execution) labStep(l *lane, name string, do func(context.Context, *lane
 	e.add(Step{Scope: l.scope, Name: name}, e.onLab(l, name, do, e.Broken, e.setBroken))
 }
 
-// laneStep plans such a step among those of the lane's variants. If it fails, the lane is broken, and the other goes
-// on.
+// laneStep plans such a step among those of the lane's variants. If it fails, the lane is broken; the other goes on.
 func (e *Execution) laneStep(l *lane, name string, do func(context.Context, *lane) error) {
 	broken := func() error { return errors.Join(e.Broken(), l.runs.broken) }
 	breaks := func(err error) { l.runs.broken = errors.Join(l.runs.broken, err) }
@@ -427,7 +424,8 @@ func (e *Execution) releaseLab(ctx context.Context, l *lane) error {
 }
 
 // Finish judges what was not judged yet, writes the report, and takes the lab down if the last step did not run.
-// / It does nothing for a scenario that has not begun, or whose lab another process holds, nor when called again. It
+//
+// It does nothing for a scenario that has not begun, or whose lab another process holds, nor when called again. It
 // waits for an abandoned step; if ctx ends before, Finish must be called again.
 func (e *Execution) Finish(ctx context.Context) {
 	if e.parallel != nil {

@@ -313,8 +313,7 @@ func (v *variantRun) watchNoRecovery(ctx context.Context, r framework.Remedy, _ 
 	if v.c.Ablate == verdict.AblateDetector {
 		return nil
 	}
-	// After a change findings may be pending, so that none is active for a moment; and in one poll a source may be
-	// unavailable.
+	// After a change findings may be pending, so that none is active for a moment; and a source may be unavailable.
 	since := v.h.Now()
 	return v.untilFound(ctx, history.StillFound, "findings that persist", since, v.pollWithin(), func(saw history.View) bool {
 		return v.judge.StillReported(saw, since)

@@ -33,8 +33,7 @@ type Progress interface {
 	Waits(scope string, s await.Sight)
 	// Found passes findings that no earlier poll had; at least one.
 	Found(scope string, findings []detect.Finding)
-	// Loses passes the probes of a scope that lose packets now, after each change. None: they get answers again, or
-	// their endpoints are gone.
+	// Loses passes the probes that lose packets now, after each change. None: they get answers again, or have gone.
 	Loses(scope string, probes []string)
 	// Note adds a line.
 	Note(scope, text string)
@@ -86,8 +85,7 @@ type Options struct {
 	Ablate verdict.Part
 	Repeat int
 	Wait   time.Duration
-	// Parameters are the given ones of the scenario, and Versions the chosen ones of components. Both are only
-	// recorded.
+	// Parameters are those of the scenario, and Versions the chosen ones of components. Both are only recorded.
 	Parameters, Versions map[string]string
 	// Progress and Log may be nil.
 	Progress Progress

@@ -9,8 +9,7 @@ import (
 	"sync"
 )
 
-// parallel are variants that run in parallel on one lab, or lanes, each in its order. The steps of the execution wait
-// for them.
+// parallel are variants that run in parallel on one lab, or lanes. The steps of the execution wait for theirs.
 type parallel struct {
 	all   []*parallelRun
 	apart bool // they are lanes: they do not wait for each other
@@ -155,8 +154,7 @@ func (l *parallelRun) meet(ctx context.Context, point int) error {
 	}
 }
 
-// meet waits until the parallel variants on the same lab, if any, have reached a point of their runs with the same
-// number.
+// meet waits until the parallel variants on the same lab, if any, have reached the same point of the same run.
 func (v *variantRun) meet(ctx context.Context, point int) error {
 	if v.parallel == nil || v.parallel.apart {
 		return nil

@@ -78,8 +78,7 @@ func listenTo(t *testing.T, up error) *listener {
 	return l
 }
 
-// Progress gets all steps of a run before the first begins, the result of each, what they wait for, and findings and
-// losses when they occur.
+// Progress gets all steps before the first begins, their results, what they wait for, findings and losses.
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := listenTo(t, nil)

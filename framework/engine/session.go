@@ -21,8 +21,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// Session is the use of a running lab by one script, or by one Plan: probes and polls, their history, and the
-// evidence.
+// Session is the use of a running lab by one script, or by one Plan: probes and polls, history, and evidence.
 type Session struct {
 	h        *history.History
 	evidence Evidence

@@ -18,8 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// A panic of an undo ends the run as its error does, also without an expectation on a kept lab, as bisect and qualify
-// have it.
+// A panic of an undo ends the run as its error does, also on a kept lab without an expectation, as in bisect.
 func TestRestorePanicsUnclassified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := fakeWorld()
@@ -65,8 +64,7 @@ func labsRunning(running snapshot.List[snapshot.PodImages]) *fakeLabs {
 	return &fakeLabs{digests: map[string]string{agent1: built1, agent2: built2}, running: running}
 }
 
-// A variant whose pods run another image than the one that was built is unknown, and so is one whose images did not
-// run.
+// A variant whose pods run another image than the one that was built is unknown, also if its images did not run.
 func TestImagesThatRan(t *testing.T) {
 	const of = "quay.io/vendor/agent@"
 	for name, test := range map[string]struct {

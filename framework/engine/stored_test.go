@@ -47,8 +47,7 @@ func judgesTheSame(t *testing.T, s framework.Scenario, e *Execution) {
 	}
 }
 
-// A single run of --repeat that is judged differently is a difference, also where the variant's verdict stays the
-// same.
+// A single run of --repeat that is judged differently is a difference, also where the verdict stays the same.
 func TestJudgesEachRepeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := fakeWorld()

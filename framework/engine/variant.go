@@ -12,8 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
-// variantRun carries out one case of a run: it acts on the lab, waits, and writes the history, by which alone the
-// judge judges each step.
+// variantRun carries out one case of a run: it acts on the lab, waits, and writes the history, which the judge judges.
 type variantRun struct {
 	*Session
 	scenario *Execution
@@ -25,8 +24,7 @@ type variantRun struct {
 
 	injected []framework.Fault // to be undone, in reverse
 	logged   bool              // the logs of the lab are kept
-	// atTrials is set during the trials, trialOutcome is their outcome, and soFar the latest result as JSON.
-	// Execution.mu guards them.
+	// atTrials is set during the trials, trialOutcome after them. soFar is the latest result. Execution.mu guards all.
 	atTrials     bool
 	trialOutcome *framework.Outcome
 	soFar        []byte

@@ -19,8 +19,7 @@ const (
 	noRecoveryFor = 15 * time.Second
 	// switchedOffFor bounds the wait for recovery after a remedy that is switched off.
 	switchedOffFor = 15 * time.Second
-	// expectedWithin bounds the wait for the detectors after the symptom, and after a precursor without a bound of
-	// its own.
+	// expectedWithin bounds the wait for the detectors after the symptom, and after a precursor without a bound.
 	expectedWithin = 5 * time.Second
 	// noFindingsWithin bounds the wait for no active findings where none are expected: pending ones may disappear.
 	noFindingsWithin = 30 * time.Second
@@ -33,8 +32,7 @@ const (
 	outcomeWithin = 45 * time.Second
 	// symptomWithin bounds the wait for the symptom before a remedy, and after it was undone.
 	symptomWithin = 30 * time.Second
-	// fewPolls is the least number of polls with all sources in a wait for findings, however long a poll takes:
-	// comparisons over time need two.
+	// fewPolls is the least number of polls with all sources in a wait for findings: comparisons over time need two.
 	fewPolls = 3
 	// slowPolls bounds the wait for fewPolls. On a machine with other work, a source was unavailable in each of the
 	// first six polls after a fault, for 39 s.
@@ -97,8 +95,7 @@ func (v *variantRun) untilExpected(ctx context.Context, expected []framework.Fin
 	})
 }
 
-// untilWatched waits until the outcome of every packet up to a moment is known, which may be in the future, and for a
-// poll that began at or after it.
+// untilWatched waits until the outcome of every packet up to a moment is known, and for a poll from then on.
 func (v *variantRun) untilWatched(ctx context.Context, until time.Time) error {
 	if err := v.UntilKnown(ctx, until); err != nil {
 		return err

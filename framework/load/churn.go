@@ -14,8 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// Churn replaces the endpoint of many Services of a cluster, one after the other, by the next address of a range, as
-// long as any load runs.
+// Churn replaces the endpoint of many Services by the next address of a range, one by one, as long as any load runs.
 type Churn struct {
 	// Services is how many there are.
 	Services int

@@ -17,8 +17,7 @@ import (
 
 // Services declares a load. Its endpoints are addresses of one host outside of the cluster.
 type Services struct {
-	// Node is the one whose proxy gets the load. The connections come from the network of a probe pod there, as
-	// clients' do.
+	// Node is the one whose proxy gets the load. The connections come from a probe pod's network, as clients' do.
 	Node string
 	// Host has the endpoints' addresses.
 	Host string
@@ -65,10 +64,9 @@ const (
 	moreEvery   = 10 * time.Second
 )
 
-// Start opens the connections and, when ready returns, removes the held Service's endpoints and starts the churn.
-// With toAll, for a round-robin proxy, it opens more connections until each endpoint has one: a restarted kube-proxy
-// 1.13.0 removes idle endpoints with each tick, and adds them again with its next sync. The load runs until Stop,
-// also after ctx has ended.
+// Start opens the connections and, when ready returns, removes the held Service's endpoints and starts the churn. With
+// toAll, for a round-robin proxy, it opens more connections until each endpoint has one: a restarted kube-proxy 1.13.0
+// removes idle endpoints with each tick, and adds them again with its next sync. It runs until Stop.
 func (s Services) Start(ctx context.Context, lab *kindlab.Lab, toAll bool, ready func(context.Context) error) (*Load, error) {
 	cluster := lab.Clusters[0]
 	open, err := openSink(ctx, lab.Host(s.Host), s.HeldRange, s.Port)

@@ -23,8 +23,7 @@ type Charts struct {
 	// Changes are those of the ConfigMap's keys, and Noted the values that the vendor's upgrade notes name.
 	Changes []Change `json:"changes"`
 	Noted   []Change `json:"noted,omitempty"`
-	// Defaults are those of the programs' flags that change and that the new ConfigMap does not set, by the vendor's
-	// reference of commands.
+	// Defaults are those of flags that change and that the new ConfigMap does not set, by the vendor's reference.
 	Defaults []Effective `json:"defaults"`
 	// NotRead are keys of the new ConfigMap that only the old version reads; Neither those that none reads.
 	NotRead []string `json:"not_read,omitempty"`

@@ -112,13 +112,12 @@ func ReadConfigMap(stream io.Reader, name string) (ConfigMap, error) {
 	return c, nil
 }
 
-// It finds also a list that may have one, in YAML or JSON.
+// isConfigMap finds also a list that may have one, in YAML or JSON.
 var isConfigMap = regexp.MustCompile(`(?m)^\s*"?kind"?:\s*"?(ConfigMap|List|ConfigMapList)\b`)
 
 var isProxyConfig = regexp.MustCompile(`(?m)^\s*"?kind"?:\s*"?KubeProxyConfiguration\b`)
 
-// Document is a configuration as it is given, or under a key of the only ConfigMap of a stream. The error is one
-// sentence.
+// Document is a configuration as it is, or under a key of the only ConfigMap of a stream. The error is one sentence.
 func Document(text []byte, key string) (string, error) {
 	if !isConfigMap.Match(text) {
 		return string(text), nil

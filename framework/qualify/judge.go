@@ -8,13 +8,16 @@ import (
 	"strings"
 
 	"github.com/relapse-dev/relapse/framework/advise"
+	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/cilium/labvalues"
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Judge decides from what was found. Command repeats the qualification. The caller sets Began, TookMS and Relapse.
-// / An upgrade under two settings with different verdicts is UNKNOWN: only the user knows which of both holds.
+//
+// An upgrade under two settings with different verdicts is UNKNOWN: only the user knows which of both holds.
 func Judge(in Inputs, t Thresholds, command string) Qualification {
 	q := judge(in, t, command)
 	if in.Otherwise == nil {
@@ -258,21 +261,13 @@ func (in Inputs) notTested(rows []Row) []string {
 	}
 	if v := in.Values; v != nil {
 		all = append(all, v.Told...)
-		for _, p := range v.Parts {
-			if !p.Runs {
-				all = append(all, p.String())
-			}
-		}
-		for _, r := range v.Replaced {
-			all = append(all, r.String())
-		}
+		left := each.Where(v.Parts, func(p labvalues.Part) bool { return !p.Runs })
+		all = append(append(all, each.Of(left, labvalues.Part.String)...), each.Of(v.Replaced, chart.Replacement.String)...)
 		if len(in.Incidents) > 0 {
 			all = append(all, "incidents with your values: each has its own configuration")
 		}
 	}
-	for _, why := range in.LeftOut {
-		all = append(all, PartIncident+": "+why)
-	}
+	all = append(all, each.Of(in.LeftOut, func(why string) string { return PartIncident + ": " + why })...)
 	all = append(all, in.Replaced...)
 	if slices.ContainsFunc(in.Incidents, func(i Incident) bool { return i.OfUpgrade }) {
 		all = append(all, fmt.Sprintf("incidents that the rollback from %s to %s itself causes", in.To, in.From))
@@ -295,9 +290,7 @@ func (in Inputs) notTested(rows []Row) []string {
 	for _, version := range slices.Sorted(maps.Keys(in.Built)) {
 		all = append(all, fmt.Sprintf("%s %s as the vendor builds it: here it is %s", in.Component, version, in.Built[version]))
 	}
-	for _, minor := range in.Path.Skipped {
-		all = append(all, "the path through "+minor)
-	}
+	all = append(all, each.Of(in.Path.Skipped, func(minor string) string { return "the path through " + minor })...)
 	return append(all, fmt.Sprintf("parts of %s that no incident of the catalogue and no path of the lab uses, "+
 		"and your cluster's size, kernels and load", in.Component))
 }

@@ -46,8 +46,7 @@ type Likeness struct {
 	Told []string
 }
 
-// program is how a component's pods are known: the kind of their workload, the container, and the end of its image's
-// name.
+// program is how a component's pods are known: their workload's kind, the container, and the end of its image's name.
 type program struct {
 	of         schema.GroupVersionResource
 	containers []string
@@ -92,22 +91,21 @@ func versionsOf(group string, versions []string, resources ...string) (all []sch
 	return all
 }
 
-// LikenessOf reads of a bundle how a component runs there. From may be stated. The error is a *ValuesError if the
-// bundle lacks it.
+// LikenessOf reads of a bundle how a component runs there. From may be empty. The error is a *InputError if it cannot.
 func LikenessOf(ctx context.Context, component, from, file string) (Likeness, error) {
 	var l Likeness
 	if known := upgrade.Components(); !slices.Contains(known, component) {
-		return l, &ValuesError{fmt.Errorf("no component %q%s", component, topology.Nearest(component, known))}
+		return l, &InputError{fmt.Errorf("no component %q%s", component, topology.Nearest(component, known))}
 	}
 	b, err := bundle.Open(file, append(slices.Clone(cluster), ownTypes[component]...))
 	if err != nil {
-		return l, &ValuesError{err}
+		return l, &InputError{err}
 	}
 	l.Told = each.Of(b.Broken, func(m snapshot.Missing) string { return "not read: " + m.String() })
 	l.Told = append(l.Told, "the lab has nodes of its own, without the labels of the bundle's")
 	runs, err := running(b, component, from)
 	if err != nil {
-		return l, &ValuesError{err}
+		return l, &InputError{err}
 	}
 	l.From, l.Told = runs.version, append(l.Told, runs.told...)
 	switch {
@@ -139,8 +137,7 @@ func LikenessOf(ctx context.Context, component, from, file string) (Likeness, er
 	return l, err
 }
 
-// InBundle are the versions of components in a bundle, and the address families of its nodes' pods, or else of its
-// nodes, as far as known.
+// InBundle are the versions of components in a bundle, and the address families of its nodes' pods, or of its nodes.
 func InBundle(file string, components ...string) (versions map[string]string, families []topology.Family, err error) {
 	b, err := bundle.Open(file, cluster)
 	if err != nil {
@@ -364,16 +361,16 @@ func (l *Likeness) values(ctx context.Context, b *bundle.Bundle) error {
 	has, why := configMap(b, cilium.ConfigMap)
 	file, text, err := b.HelmValues()
 	if err != nil {
-		return &ValuesError{err}
+		return &InputError{err}
 	}
 	var values map[string]any
 	switch err := yaml.Unmarshal(text, &values); {
 	case err != nil:
-		return &ValuesError{fmt.Errorf("%s is no map of values in YAML", file)}
+		return &InputError{fmt.Errorf("%s is no map of values in YAML", file)}
 	case len(values) > 0:
 		l.Told = append(l.Told, "values from "+file)
 	case why != "":
-		return &ValuesError{fmt.Errorf("the bundle has no values in a file cilium-helm-values-*.yaml, and %s: expected --values as well", why)}
+		return &InputError{fmt.Errorf("the bundle has no values in a file cilium-helm-values-*.yaml, and %s: expected --values as well", why)}
 	default:
 		values = valuesIn(has.Data)
 		l.Told = append(l.Told, "the bundle has no values of the Helm release: they are taken from the ConfigMap "+cilium.ConfigMap)

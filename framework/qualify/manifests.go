@@ -17,16 +17,9 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/objects"
 )
 
-// ManifestsError says what is wrong with the user's manifests.
-type ManifestsError struct{ Err error }
-
-func (e *ManifestsError) Error() string { return e.Err.Error() }
-func (e *ManifestsError) Unwrap() error { return e.Err }
-
-// CheckManifests asks the types of both versions what an API server would say of a user's objects. It returns the
-// objects without fields that the old version lacks, and a clause for each field that a version lacks, and for what
-// the new one would refuse. It downloads the vendor's modules if need be. The error is a *ManifestsError if the old
-// version refuses an object.
+// CheckManifests asks the types of both versions what an API server would say of a user's objects. It returns them
+// without fields that the old version lacks, and a clause for each field that a version lacks, and for what the new one
+// refuses. It downloads the vendor's modules. The error is a *InputError if the old version refuses an object.
 func CheckManifests(ctx context.Context, component, from, to, text string) (kept string, told []string, err error) {
 	if component != "metallb" && (component != "cilium" || bisect.Compare(from, labvalues.First) < 0) {
 		return text, nil, nil
@@ -41,7 +34,7 @@ func CheckManifests(ctx context.Context, component, from, to, text string) (kept
 	}
 	all, err := objects.Read(text)
 	if err != nil {
-		return "", nil, &ManifestsError{err}
+		return "", nil, &InputError{err}
 	}
 	var documents []string
 	for _, o := range all {
@@ -52,7 +45,7 @@ func CheckManifests(ctx context.Context, component, from, to, text string) (kept
 			for _, field := range before.Unknown {
 				wrong = append(wrong, "there is no field "+field)
 			}
-			return "", nil, &ManifestsError{fmt.Errorf("%s: the API server refuses it with %s %s: %s", name, component, from, strings.Join(wrong, "; "))}
+			return "", nil, &InputError{fmt.Errorf("%s: the API server refuses it with %s %s: %s", name, component, from, strings.Join(wrong, "; "))}
 		}
 		served := old.Served(o)
 		switch version := o.GetAPIVersion(); {
@@ -60,7 +53,7 @@ func CheckManifests(ctx context.Context, component, from, to, text string) (kept
 		case component == "cilium": // whose versions have the same fields
 			told = append(told, fmt.Sprintf("%s: %s %s does not serve %s: the lab has it as %s", name, component, from, version, served[len(served)-1]))
 		default:
-			return "", nil, &ManifestsError{fmt.Errorf("%s: %s %s does not serve %s: expected %s", name, component, from, version, strings.Join(served, " or "))}
+			return "", nil, &InputError{fmt.Errorf("%s: %s %s does not serve %s: expected %s", name, component, from, version, strings.Join(served, " or "))}
 		}
 		if len(before.Unknown) > 0 {
 			told = append(told, fmt.Sprintf("%s: left out: %s %s has no field %s: kubectl refuses the object, and the API server drops the field from other clients",

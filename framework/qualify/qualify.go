@@ -131,8 +131,7 @@ type Inputs struct {
 	Incidents []Incident `json:"incidents"`
 	LeftOut   []string   `json:"left_out,omitempty"`
 	Upgrade   Upgrade    `json:"upgrade"`
-	// Otherwise is the upgrade under a setting that the user may have in place of Under; nil unless nobody has said
-	// which.
+	// Otherwise is the upgrade under a setting that the user may have in place of Under, if nobody has said which.
 	Otherwise *Otherwise `json:"otherwise,omitempty"`
 	// Built is, by version, how its images are built if that is not with the modules that the vendor has chosen.
 	Built map[string]string `json:"built,omitempty"`
@@ -140,8 +139,7 @@ type Inputs struct {
 
 // Configuration is the effect of the upgrade on the user's own configuration.
 type Configuration struct {
-	// Source is where it was read; empty: none was given. ConfigMap is its namespace/name, and Keys the number of its
-	// keys.
+	// Source is where it was read; empty: none was given. ConfigMap is its namespace/name, and Keys is how many it has.
 	Source    string `json:"source"`
 	ConfigMap string `json:"config_map"`
 	Keys      int    `json:"keys"`
@@ -172,8 +170,7 @@ type Incident struct {
 	Form  string `json:"form"` // "whole" or "slice"
 	// OfUpgrade is set if the upgrade itself causes the incident: From is empty, and To the result of the upgrade.
 	OfUpgrade bool `json:"of_upgrade"`
-	// AnsweredBy is the path of the upgrade that answers the incident's question if its script runs with neither
-	// version.
+	// AnsweredBy is the path of the upgrade that answers the incident's question if its script does not run.
 	AnsweredBy string `json:"answered_by,omitempty"`
 	// NotAsked is why its script runs with neither version; empty if it runs.
 	NotAsked string         `json:"not_asked,omitempty"`

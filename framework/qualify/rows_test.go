@@ -62,8 +62,7 @@ func TestFailoverRow(t *testing.T) {
 	}
 }
 
-// The address from which pods' packets arrive outside may not change. An incident that is about it, and whose script
-// does not run, is judged by that.
+// The address from which pods' packets arrive outside may not change. It answers for an incident that does not run.
 func TestSources(t *testing.T) {
 	const path = "source address"
 	source := func(address, of string, packets int) upgrade.Source {

@@ -30,7 +30,7 @@ import (
 // Request says what is to be qualified.
 type Request struct {
 	Component, From, To string
-	// Config is the user's own configuration, nil if none was given, and Source is where
+	// Config is the user's own configuration, nil if none was given, and Source is where it was read.
 	Config *ConfigMap
 	Source string
 	// Values are the user's values of the vendor's chart; nil: none. Settings are those of other components.
@@ -39,8 +39,7 @@ type Request struct {
 	// Told are what CheckManifests says of the manifests.
 	Told       []string
 	Thresholds Thresholds
-	// Subnets is the prefix into which the networks of all labs are moved, one after the other; zero: the documented
-	// subnets.
+	// Subnets is the prefix into which the networks of all labs are moved in turn; zero: the documented subnets.
 	Subnets netip.Prefix
 	Command string // repeats the qualification
 	// Known are results of earlier runs in place of runs of incidents; nil: all incidents run.
@@ -148,15 +147,6 @@ func (r *Runner) recall(all []framework.Scenario) error {
 	return nil
 }
 
-// digest identifies settings. Values may hold secrets, and are not stored.
-func digest(s upgrade.Settings) (string, error) {
-	text, err := json.Marshal(s)
-	if err != nil {
-		return "", fmt.Errorf("identifying the settings of the upgrade: %w", err)
-	}
-	return fmt.Sprintf("%x", sha256.Sum256(text)), nil
-}
-
 func (q Request) settings() upgrade.Settings {
 	s := q.Settings
 	s.Values, s.Subnets = q.Values.OfLab(), q.Subnets
@@ -165,10 +155,7 @@ func (q Request) settings() upgrade.Settings {
 
 // Topologies are those of the labs that the qualification brings up.
 func (r *Runner) Topologies() []topology.Topology {
-	var all []topology.Topology
-	for _, t := range r.trials {
-		all = append(all, t.scenario.Topology)
-	}
+	all := each.Of(r.trials, func(t trial) topology.Topology { return t.scenario.Topology })
 	if r.upgradable {
 		all = append(all, r.declared.Topology)
 	}
@@ -198,10 +185,11 @@ func (r *Runner) plan() error {
 	if other := r.declared.Otherwise; other != nil {
 		r.in.Otherwise = &Otherwise{other.Under, Upgrade{Why: notRun}}
 	}
-	var err error
-	if r.in.Settings, err = digest(r.settings()); err != nil {
-		return err
+	text, err := json.Marshal(r.settings())
+	if err != nil {
+		return fmt.Errorf("identifying the settings of the upgrade: %w", err)
 	}
+	r.in.Settings = fmt.Sprintf("%x", sha256.Sum256(text)) // values may hold secrets, and are not stored
 	if len(r.trials) == 0 {
 		r.in.LeftOut = []string{"no incident of the catalogue is about " + r.Component}
 	}
@@ -477,8 +465,7 @@ func (r *Runner) upgrades(ctx context.Context, p Parts) error {
 	return r.save()
 }
 
-// upgrade measures the upgrade. Of a resumed qualification it judges the record again: the stored measures may be of
-// a relapse that measured less.
+// upgrade measures the upgrade. If resumed it judges the record again: the stored measures may be of an older relapse.
 func (r *Runner) upgrade(ctx context.Context, p Parts, u upgrade.Upgrade, in *Upgrade, folder string) error {
 	dir := filepath.Join(r.Dir, folder)
 	if in.Measures != nil {
@@ -611,8 +598,7 @@ func (r *Runner) keep(ctx context.Context, p Parts, err error) error {
 	return nil
 }
 
-// onlyNotPublished is the error if the version itself is not published. A module that it requires may be needed by
-// one image alone.
+// onlyNotPublished is the error if the version itself is not published, and not a module that it requires.
 func onlyNotPublished(err error) error {
 	if missing, is := errors.AsType[*images.NotPublishedError](err); is && !missing.Required {
 		return err

@@ -419,8 +419,7 @@ func TestSubnets(t *testing.T) {
 		"--subnets: 10.62.0.0/16 overlaps 10.62.64.0/20, the pod range of upgrade-cilium, which stays: choose another prefix")
 }
 
-// With versions that are built whole no script of a slice runs: the upgrade alone is judged. Its images say whether a
-// version is available.
+// With versions that are built whole no script of a slice runs: the upgrade alone is judged, and asked for.
 func TestWholeVersions(t *testing.T) {
 	c, r := must.Get(images.Open("../.."))(t), qualified(t)
 	must.NoError(t, r.ask(c))

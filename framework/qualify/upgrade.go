@@ -48,8 +48,7 @@ func (s stage) rollout(m upgrade.Measures) *upgrade.Rollout {
 	return m.Upgrade
 }
 
-// own is what a path lost in a phase without the restart in its middle, which has a row of its own. The gaps are
-// those of the whole phase.
+// own is what a path lost in a phase without the restart in its middle. The gaps are those of the whole phase.
 func (s stage) own(m upgrade.Measures, p upgrade.Path) upgrade.Path {
 	rollout := s.rollout(m)
 	if s.after || rollout == nil || rollout.Restart == nil {
@@ -366,7 +365,9 @@ func pathRow(m upgrade.Measures, name string, t Thresholds) Row {
 	}
 	for _, s := range stages {
 		if p, there := find(s.of(m), name); there && len(p.LostIn) > 0 {
-			says = append(says, s.name+" packets were lost in these steps: "+lostIn(p))
+			says = append(says, s.name+" packets were lost in these steps: "+each.Joined(p.LostIn, ", ", func(l upgrade.LostIn) string {
+				return fmt.Sprintf("%s (%d, gap %s)", l.Step, l.Lost, duration(l.LongestGapMS))
+			}))
 		}
 	}
 	r.Says = name + ": " + strings.Join(says, "; ")
@@ -384,7 +385,8 @@ func (s stage) loss(m upgrade.Measures, resting, p upgrade.Path, there bool, t T
 
 // lossIn judges what a path lost in a phase. After a change no loss is allowed.
 func lossIn(name string, resting, p upgrade.Path, there, after bool, t Thresholds) (fails, unknown []string) {
-	exceeds := exceeded(p, after, t)
+	exceeds, worst := exceeded(p, after, t), p
+	worst.Lost += p.NotJudged
 	switch {
 	case exceeds != "" && !explained(resting, p, after, t):
 		return []string{name + " " + exceeds}, nil
@@ -392,20 +394,12 @@ func lossIn(name string, resting, p upgrade.Path, there, after bool, t Threshold
 		unknown = append(unknown, fmt.Sprintf("%s %s, which the loss at rest (%s) may explain", name, exceeds, packets(resting)))
 	case !measured(p, there):
 		unknown = append(unknown, fmt.Sprintf("%s too few packets were measured (%s)", name, samples(p)))
-	case mayExceed(p, after, t):
+	case exceeded(worst, after, t) != "":
 		unknown = append(unknown, fmt.Sprintf("%s %d packets have no known outcome, which could exceed the threshold", name, p.NotJudged))
 	case p.LongestSilenceMS > t.MaxGapMS:
 		unknown = append(unknown, name+" "+silence(p, t))
 	}
 	return nil, unknown
-}
-
-func lostIn(p upgrade.Path) string {
-	var all []string
-	for _, l := range p.LostIn {
-		all = append(all, fmt.Sprintf("%s (%d, gap %s)", l.Step, l.Lost, duration(l.LongestGapMS)))
-	}
-	return strings.Join(all, ", ")
 }
 
 func find(p *upgrade.Phase, name string) (upgrade.Path, bool) {
@@ -427,8 +421,7 @@ func lasted(p upgrade.Phase) time.Duration { return p.Ended.Sub(p.Began) }
 
 // explained reports whether a loss that exceeds the thresholds may be what the lab loses by itself. It is not if its
 // rate is higher than at rest by more than chance explains (the 95% intervals have nothing in common), or if it alone
-// has a gap that is too long. Without a rate at rest it may be after the rollout, when the threshold is the loss at
-// rest.
+// has a gap that is too long. Without a rate at rest it may be after the rollout, when the threshold is that at rest.
 func explained(resting, p upgrade.Path, after bool, t Thresholds) bool {
 	if p.LongestGapMS > t.MaxGapMS && resting.LongestGapMS <= t.MaxGapMS {
 		return false
@@ -458,12 +451,6 @@ func exceeded(p upgrade.Path, after bool, t Thresholds) string {
 		over = append(over, fmt.Sprintf("%d of %d packets (%s; allowed: %s) were lost", p.Lost, known, share(p.Lost, known), percent(t.MaxLost)))
 	}
 	return strings.Join(over, ", and ")
-}
-
-// mayExceed takes all packets without a known outcome as lost.
-func mayExceed(p upgrade.Path, after bool, t Thresholds) bool {
-	p.Lost += p.NotJudged
-	return exceeded(p, after, t) != ""
 }
 
 func cellOf(p upgrade.Path, there bool) string {
@@ -531,7 +518,7 @@ func worst(m *upgrade.Measures) string {
 	return fmt.Sprintf("had a longest gap of %s (%s)", duration(gap), at)
 }
 
-// routerRow does not decide: traffic is judged by its own rows.
+// routerRow is what a router saw. It does not decide: traffic is judged by its own rows.
 func routerRow(m upgrade.Measures, name string) Row {
 	r := Row{Part: PartUpgrade, Name: "router " + name, State: Fine, Says: name + " saw no change of its neighbours"}
 	var saw, unknown []string
@@ -588,7 +575,7 @@ func eventsOf(r upgrade.Router) (cell string, all []string) {
 	return strings.Join(short, ", "), all
 }
 
-// left does not decide.
+// left is what the upgrade and the rollback have changed on the nodes. It does not decide.
 func left(m upgrade.Measures) Row {
 	r := Row{Part: PartUpgrade, Name: "left behind", State: Fine, Back: "nothing", Says: "the nodes are as before the upgrade"}
 	switch {

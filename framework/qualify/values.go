@@ -47,8 +47,8 @@ type Values struct {
 	Concerns []labvalues.Concern `json:"concerns,omitempty"`
 	// Replaced are the values that the lab's release has otherwise than the user's.
 	Replaced []chart.Replacement `json:"replaced"`
-	// NotOfFrom and NotOfTo are values that only the other chart reads. Unread says of each value that neither reads
-	// that it has no effect.
+	// NotOfFrom and NotOfTo are values that only the other chart reads, and Unread sentences on those that neither
+	// reads.
 	NotOfFrom []string `json:"not_of_from"`
 	NotOfTo   []string `json:"not_of_to"`
 	Unread    []string `json:"unread,omitempty"`
@@ -100,22 +100,21 @@ func ReadValues(ctx context.Context, component, from, to string, subnets netip.P
 	return v, v.adapt(ctx, labvalues.Of(declared.Topology), charts[0], charts[1], given.Values)
 }
 
-// ValuesError says what is wrong with the user's values.
-type ValuesError struct{ Err error }
+// InputError says what is wrong with what the user has given: values, manifests or a bundle.
+type InputError struct{ Err error }
 
-func (e *ValuesError) Error() string { return e.Err.Error() }
-func (e *ValuesError) Unwrap() error { return e.Err }
+func (e *InputError) Error() string { return e.Err.Error() }
+func (e *InputError) Unwrap() error { return e.Err }
 
 func (v *Values) wrong(err error) error {
-	return &ValuesError{fmt.Errorf("%s: %w", strings.Join(v.Sources, ", "), err)}
+	return &InputError{fmt.Errorf("%s: %w", strings.Join(v.Sources, ", "), err)}
 }
 
-// unreadWithin bounds the search for values without effect: 40 s for a real file with 13 unknown ones, on two busy
-// CPUs.
+// unreadWithin bounds the search for values without effect: 40 s for a real file with 13 of them, on two busy CPUs.
 const unreadWithin = time.Minute
 
-// unread fills in which values the charts do not read. What the old chart refuses is an error; a new one that refuses
-// the values says so itself.
+// unread fills in which values the charts do not read. The old chart refusing them is an error, the new one says it
+// itself.
 func (v *Values) unread(ctx context.Context, from, to *chart.Chart, users map[string]any) error {
 	var unread [2][]chart.Path
 	renders, within := errgroup.WithContext(ctx)
@@ -160,8 +159,7 @@ func (v *Values) unread(ctx context.Context, from, to *chart.Chart, users map[st
 	return nil
 }
 
-// withoutVariables returns the user's values without variables that have no value. The error names those that the
-// lab's release needs.
+// withoutVariables leaves out variables that have no value. The error names those that the lab's release needs.
 func (v *Values) withoutVariables(from, to *chart.Chart, users map[string]any) (map[string]any, error) {
 	all := placeholder.In(users)
 	if len(all) == 0 {
@@ -253,8 +251,7 @@ func fits(modes ...labvalues.Mode) error {
 	return nil
 }
 
-// kernels are what Devices of a mode names: what a kernel has, by which option, and the feature that a user may go
-// without.
+// kernels say of what Devices names: what it is, by which option, and the feature that a user may go without.
 var kernels = map[string]struct{ what, option, feature string }{
 	"vxlan":     {"VXLAN devices", "CONFIG_VXLAN", ""},
 	"geneve":    {"GENEVE devices", "CONFIG_GENEVE", "geneve"},

@@ -105,7 +105,7 @@ func TestValuesWithVariables(t *testing.T) {
 	const missing = "my.yaml: no value is given for the variables A (extraConfig.a), b (extraConfig.b): " +
 		"expected --set-var A=VALUE for each, or --vars FILE with a ConfigMap or lines NAME=VALUE"
 	must.Equal(t, "error", missing, fmt.Sprint(err))
-	must.Equal(t, "of the values", true, errors.As(err, new(*ValuesError)))
+	must.Equal(t, "of the values", true, errors.As(err, new(*InputError)))
 }
 
 // What a lab cannot run is the machine's lack, and not a wrong value.
@@ -114,7 +114,7 @@ func TestValuesOfAnotherCloud(t *testing.T) {
 	must.Equal(t, "error", "the values ask for ipam.mode eni, which a lab on this machine cannot run "+
 		"(found: it takes addresses from AWS, which a lab does not reach): "+
 		"it runs on a cluster that has it; the other modes of Cilium run in a lab", fmt.Sprint(err))
-	must.Equal(t, "of the values, or of the machine", true, errors.As(err, new(*ValuesError)) != errors.As(err, new(*host.UnfitError)))
+	must.Equal(t, "of the values, or of the machine", true, errors.As(err, new(*InputError)) != errors.As(err, new(*host.UnfitError)))
 }
 
 // What a mode can need of the kernel has words, and the kernel is asked for it.

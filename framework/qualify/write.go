@@ -44,9 +44,8 @@ func Read(dir string) (q Qualification, err error) {
 	return q, err
 }
 
-// Rejudge judges a stored qualification again: the upgrade by its record, and the rest by the stored inputs. The
-// error wraps fs.ErrNotExist if an upgrade that was measured has no record, and is a *history.OtherSchemaError if an
-// older relapse wrote it.
+// Rejudge judges a stored qualification again: the upgrade by its record, and the rest by the inputs. The error wraps
+// fs.ErrNotExist if the upgrade's record is gone, and is a *history.OtherSchemaError if an older relapse wrote it.
 func Rejudge(dir string) (then, now Qualification, err error) {
 	if then, err = Read(dir); err != nil {
 		return then, now, err

@@ -140,8 +140,7 @@ func labOf(l *kindlab.Lab, log *slog.Logger) engine.Lab {
 	return lab{l, log}
 }
 
-// Down also removes the second lab of an interrupted run. A lab of somebody else's stays as it is: an adopted one
-// puts itself back.
+// Down also removes the second lab of an interrupted run, and no lab of somebody else's: that puts itself back.
 func (l *labs) Down(ctx context.Context, s framework.Scenario) error {
 	if l.Adopted != nil {
 		return nil
@@ -175,8 +174,7 @@ func (l lab) Open(ctx context.Context, sources []snapshot.Source, others []strin
 	return watched{collector, l.Isolated}, nil
 }
 
-// watched is a reader that also asks whether the lab is isolated. Where it is not, a source is unavailable, and the
-// verdict is unknown.
+// watched is a reader that also asks whether the lab is isolated. If not, a source of the snapshot is unavailable.
 type watched struct {
 	engine.Reader
 	isolated func() error
@@ -232,8 +230,7 @@ func (l lab) Probes(ctx context.Context, r *framework.Run, declared []framework.
 	return nil, err
 }
 
-// dial finds the addresses of endpoints, and connects to their agents. Those that it has connected to it returns with
-// an error as well.
+// dial finds the addresses of endpoints, and connects to their agents, which it also returns with an error.
 func (l lab) dial(ctx context.Context, r *framework.Run, declared []framework.Endpoint) ([]probe.End, error) {
 	var ends []probe.End
 	agents := map[string]*probe.Agent{} // by socket: an agent may answer at several addresses

@@ -1,5 +1,4 @@
-// Package suite runs scenarios on kind labs with package engine: one after the other for the CLI, and as a Ginkgo
-// suite for go test.
+// Package suite runs scenarios on kind labs: one after the other for the CLI, and as a Ginkgo suite for go test.
 package suite
 
 import (
@@ -51,7 +50,8 @@ func (o Options) timeout() time.Duration {
 }
 
 // Run runs scenarios, one after the other, until ctx ends.
-// / The error is why the run could not continue: engine.ErrInterrupted, an image that does not build, or a lab that
+//
+// The error is why the run could not continue: engine.ErrInterrupted, an image that does not build, or a lab that
 // does not come up or go down. Reports up to then are returned with it; a scenario whose lab another process holds
 // has none.
 func Run(ctx context.Context, scenarios []framework.Scenario, o Options) ([]report.Report, error) {
@@ -128,8 +128,7 @@ func results(all []*engine.Execution) (reports []report.Report, broken, left err
 	return reports, broken, left
 }
 
-// Specs runs a scenario as a Ginkgo suite, each step a spec, once in a process: Ginkgo holds its specs in global
-// state. Results are as in Run.
+// Specs runs a scenario as a Ginkgo suite, once in a process: Ginkgo has global state. Results are as in Run.
 func Specs(t ginkgo.GinkgoTestingT, s framework.Scenario, o Options) ([]report.Report, error) {
 	all, err := executions([]framework.Scenario{s}, o)
 	if err != nil {
@@ -145,8 +144,7 @@ func Specs(t ginkgo.GinkgoTestingT, s framework.Scenario, o Options) ([]report.R
 	config.GracePeriod = engine.UndoWithin
 	ginkgo.RunSpecs(t, "relapse", config, reporter)
 
-	// In a container that goes on after failures Ginkgo runs no AfterAll once the suite's time is up, nor after a
-	// second interruption.
+	// After failures Ginkgo runs no AfterAll once the suite's time is up, nor after a second interruption.
 	ctx, cancel := context.WithTimeout(context.Background(), engine.UndoWithin)
 	defer cancel()
 	for _, e := range all {
@@ -174,8 +172,7 @@ func declare(scenario string, e *engine.Execution) {
 				})
 			})
 		}
-		// An interrupted suite runs no further spec, but it runs this. A second interrupt must not cut short what
-		// takes the lab down.
+		// An interrupted suite still runs this. A second interrupt must not cut short what takes the lab down.
 		ginkgo.AfterAll(func(spec ginkgo.SpecContext) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(spec), engine.UndoWithin)
 			defer cancel()

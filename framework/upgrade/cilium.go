@@ -59,7 +59,7 @@ func ciliumUpgrade(from, to string, given Settings) (Upgrade, error) {
 	return u, err
 }
 
-// ciliumUnder has graceful restart or not, where no manifests say.
+// ciliumUnder is ciliumUpgrade with graceful restart or without, where no manifests say.
 func ciliumUnder(from, to string, given Settings, graceful bool) (Upgrade, error) {
 	values := release.Values(given.Values)
 	switch given.Family {

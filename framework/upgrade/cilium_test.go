@@ -59,8 +59,7 @@ func TestMigration(t *testing.T) {
 	}
 }
 
-// Manifests are refused without BGP, or with a version that does not read them. Graceful restart is theirs, or the
-// vendor's default.
+// Manifests are refused without BGP, or if a version does not read them. Graceful restart is theirs, or the default.
 func TestCiliumManifests(t *testing.T) {
 	const config = "apiVersion: cilium.io/v2\nkind: CiliumBGPPeerConfig\nmetadata: {name: c}\nspec: {gracefulRestart: {enabled: true}}\n"
 	const layer2 = "apiVersion: cilium.io/v2alpha1\nkind: CiliumL2AnnouncementPolicy\nmetadata: {name: l}\nspec: {loadBalancerIPs: true}\n"

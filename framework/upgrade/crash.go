@@ -18,7 +18,8 @@ import (
 
 // withAgents sets Works, and the Steady and Crash of a component whose agents are pods, one on a node, with a
 // container of the image.
-// / DaemonSets of an upgrade have the newer template, of which the next pod would be. So the pod stays, and its
+//
+// DaemonSets of an upgrade have the newer template, of which the next pod would be. So the pod stays, and its
 // processes are killed: kubelet starts it again with its own image.
 func (u Upgrade) withAgents(agents workload.Pods, image func(version string) string, works askAgent) Upgrade {
 	u.Works = works
@@ -47,8 +48,7 @@ func (u Upgrade) withAgents(agents workload.Pods, image func(version string) str
 	return u
 }
 
-// runs is an error if no container of a pod is of an image. The agent's tells its version: MetalLB's FRR is the same
-// in all.
+// runs is an error if no container of a pod is of an image. The agent's tells its version: FRR beside it is the same.
 func runs(pod corev1.Pod, image string) error {
 	has := each.Of(pod.Spec.Containers, func(c corev1.Container) string { return c.Image })
 	if slices.Contains(has, image) {

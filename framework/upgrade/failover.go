@@ -34,8 +34,7 @@ type FailoverKind struct {
 
 const (
 	// movesWithin bounds the wait for a router to send to another node. A kernel that hears no announcement keeps its
-	// entry for up to 30 s and asks the old station for 8 more (arp(7)). A lease that its user has made long comes on
-	// top.
+	// entry for up to 30 s and asks the old station for 8 more (arp(7)). A long lease comes on top.
 	movesWithin = 2 * time.Minute
 	// comesBackWithin bounds the wait for clean paths after a failover, and after its undo.
 	comesBackWithin = 90 * time.Second

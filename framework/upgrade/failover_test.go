@@ -17,8 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// Who answers, and to whom the router sends, is measured from the failover on. With the new version nobody takes the
-// address.
+// Who answers, and to whom the router sends, is measured from the failover on. With version 2 nobody takes the address.
 func TestFailover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -25,7 +25,7 @@ import (
 
 // layer2 are the Services whose addresses nodes answer for by ARP, on the network that they share with the ToR.
 type layer2 struct {
-	// These are the Services' own, by which they get their addresses.
+	// labels, annotation and class are those of the Services, by which they get their addresses.
 	labels            map[string]string
 	annotation, class string
 	// addresses are those that the Services got, by the names of the endpoints at them.
@@ -35,8 +35,7 @@ type layer2 struct {
 	local bool
 }
 
-// One Service has its pod on the control plane, behind the link of no node that answers; one of policy Local has it
-// on the node that answers.
+// The pod of one is on the control plane, which does not answer; that of policy Local is on a node that answers.
 const (
 	byARP      = "address by ARP"
 	byARPLocal = "address by ARP, policy Local"
@@ -139,8 +138,7 @@ func answered(ctx context.Context, r *framework.Run, address netip.Addr, by ...s
 	})
 }
 
-// answersAnew asks a node's speaker for new work: the address of a new Service of policy Local, with its endpoint
-// here alone.
+// answersAnew asks a node's speaker for new work: a new Service of policy Local, with its endpoint here alone.
 func (l layer2) answersAnew(ctx context.Context, r *framework.Run, node string) error {
 	if !l.local || !slices.Contains(speakers, node) {
 		return nil
@@ -150,7 +148,7 @@ func (l layer2) answersAnew(ctx context.Context, r *framework.Run, node string) 
 	return withFresh(ctx, r, fresh, func(given []netip.Addr) error { return answered(ctx, r, given[0], node) })
 }
 
-// failovers are the ways in which the node that answers changes. Chance decides so much of their time.
+// failovers are the ways in which the node that answers changes. How long one takes depends on chance by so much.
 func (l layer2) failovers(chance time.Duration) []FailoverKind {
 	all := []FailoverKind{{
 		chance: chance, returns: l.local, Name: "the link of the answering node is lost", Path: byARP, address: func() netip.Addr { return l.addresses[byARP] },
@@ -279,8 +277,8 @@ func balancedEnd(given *[]netip.Addr) framework.Endpoint {
 	return e
 }
 
-// announcesAnew waits for new sessions, and asks a node's BGP speaker for new work: it announces the addresses of a new Service to each router, and
-// withdraws them with it. The next new Service gets the same addresses.
+// announcesAnew waits for new sessions, and asks a node's BGP speaker for new work: it announces the addresses of a new
+// Service to each router, and withdraws them with it. The next new Service gets the same addresses.
 func announcesAnew(ctx context.Context, r *framework.Run, node string, labels map[string]string, began time.Time) error {
 	if err := labaccess.Lab(r).SessionsUp(ctx, []string{node}, began); err != nil {
 		return err

@@ -65,9 +65,8 @@ func MeasuresOf(u Upgrade, h *history.History) Measures {
 	return m
 }
 
-// unclean says why not every probe was clean before the upgrade; nil if each was, or the wait for that goes on. A
-// kind of path of which the old version answered no packet stops nothing if the others are clean: the upgrade may be
-// made to mend it.
+// unclean says why not every probe was clean before the upgrade; nil if each was, or the wait for that goes on. A kind
+// of path that the old version does not serve stops nothing if the others are clean: the upgrade may mend it.
 func unclean(u Upgrade, h *history.History) error {
 	s, ended := h.Step(framework.StepBaseline)
 	if !ended {
@@ -188,8 +187,7 @@ func (r reading) sources(m *Measures) {
 	}
 }
 
-// ownerOf is whose an address is, from which packets of a pod arrived: OfPod, OfNode, or empty. Pods' addresses are
-// the targets of other probes.
+// ownerOf is whose a pod's address outside is: OfPod, OfNode, or empty. Pods' addresses are targets of other probes.
 func (r reading) ownerOf(pod string, address netip.Addr, all []probe.Stored) string {
 	if slices.ContainsFunc(all, func(s probe.Stored) bool { return s.Probe.To == pod && s.Target.Addr() == address }) {
 		return OfPod

@@ -60,8 +60,7 @@ func TestPathKind(t *testing.T) {
 	}
 }
 
-// The addresses from which packets arrive are counted in each phase, and are known as the pod's, the node's or
-// another one.
+// The addresses from which packets arrive are counted in each phase, as the pod's, the node's or another one.
 func TestSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -109,8 +108,7 @@ func TestSources(t *testing.T) {
 	})
 }
 
-// A new prefix that the lab has asked for is no change. One that was there at rest, or of a component without such
-// prefixes, is one.
+// A new prefix that the lab has asked for is no change. One that was there at rest, or of another component, is one.
 func TestPassing(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -39,8 +39,7 @@ type Rollout struct {
 	Restart *Restart `json:"restart,omitempty"`
 	// Ends says how the new version ends each time that it is started; empty if it does not, or that is not known.
 	Ends string `json:"ends,omitempty"`
-	// NotWorking says why the new version does not work where it started, or did only for a time; empty: it does, or
-	// that is not known.
+	// NotWorking says why the new version does not work where it started, or for long; empty: it works, or not known.
 	NotWorking string `json:"not_working,omitempty"`
 	// During is from the first change until the last node was ready, and After a time then in which nothing changes.
 	During Phase `json:"during"`
@@ -71,8 +70,7 @@ type Restart struct {
 	Began time.Time `json:"began"`
 	// Ready is when the agent worked again; zero if it did not.
 	Ready time.Time `json:"ready"`
-	// NotBack is what the wait for that saw last, or with Ready what was seen some seconds later; empty if the agent
-	// works again.
+	// NotBack is what the wait for that saw last, or with Ready what was seen later; empty if the agent works again.
 	NotBack string `json:"not_back,omitempty"`
 	// NotDone is why the agent could not be ended, or asked; then nothing is known.
 	NotDone string `json:"not_done,omitempty"`
@@ -156,9 +154,8 @@ type Router struct {
 	// Polls is how often its tables were read, and Due how often they should have been.
 	Polls int `json:"looks"`
 	Due   int `json:"looks_due"`
-	// Withdrawals are prefixes that were withdrawn, even for a time, NextHops prefixes whose next hops changed,
-	// Resets neighbours whose sessions went down, and TwoOrigins prefixes that several nodes announced, and at most
-	// one before.
+	// Withdrawals are prefixes that were withdrawn, even for a time, NextHops those whose next hops changed, Resets
+	// neighbours whose sessions went down, TwoOrigins prefixes of several nodes, and before of one at most.
 	Withdrawals []string `json:"withdrawals"`
 	NextHops    []string `json:"next_hops"`
 	Resets      []string `json:"resets"`

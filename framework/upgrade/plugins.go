@@ -51,8 +51,7 @@ func kubeRouterUpgrade() Upgrade {
 	}.withAgents(kuberouter.Agent.Pods, kuberouter.Image, sessionsAndPods)
 }
 
-// hashedChain ends with a hash of the pod or policy and of the time of the sync (pkg/controllers/netpol:
-// podFirewallChainName).
+// hashedChain ends with a hash of the pod or policy and of the time of the sync (netpol: podFirewallChainName).
 var hashedChain = regexp.MustCompile(`\b(KUBE-(?:POD-FW|NWPLCY)-)[A-Z2-7]{16}\b`)
 
 // services run beside the pods and the Service of a lab.

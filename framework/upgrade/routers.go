@@ -66,8 +66,7 @@ type state struct {
 	// hops and origins are the next hops of each prefix and the neighbours that announce it.
 	hops, origins map[netip.Prefix][]netip.Addr
 	sessions      map[netip.Addr]time.Time
-	// answerers are the nodes that answer for addresses on the router's links, and two those for which several
-	// stations do, each since when.
+	// answerers are who answers for addresses on the router's links. For those in two several do, since a time.
 	answerers map[netip.Addr]string
 	two       map[netip.Addr]time.Time
 	stations  map[netip.Addr]string
@@ -141,8 +140,7 @@ func sorted(addresses []netip.Addr) []netip.Addr {
 // twoFor is how long several stations answer for an address before that is no change from one to another.
 const twoFor = 3 * time.Second
 
-// compare adds the changes from one poll to the next. Alone says of the first poll's prefixes whether each had one
-// origin.
+// compare adds the changes from one poll to the next. Alone says which of the first poll's prefixes had one origin.
 func (r *Router) compare(t topology.Topology, before, now state, alone map[netip.Prefix]bool) {
 	event := func(format string, args ...any) {
 		r.Events = append(r.Events, RouterEvent{At: now.at, Says: fmt.Sprintf(format, args...)})

@@ -44,14 +44,12 @@ func Run(ctx context.Context, u Upgrade, from, to string, labs engine.Labs, o en
 const (
 	// pollEvery is the time from one poll of the routers to the next.
 	pollEvery = 200 * time.Millisecond
-	// restFor is how long the lab is watched at rest: twice wire.StreamGivesUp, after which a connection that a
-	// rollout cut is broken.
+	// restFor is how long the lab is watched at rest: twice wire.StreamGivesUp, when a cut connection is broken.
 	restFor = 20 * time.Second
-	// rollWithin bounds the change of one node: a pull, the start of a pod, and a BGP speaker's first dial, which may
-	// take ten seconds.
+	// rollWithin bounds the change of one node: a pull, the start of a pod, and a BGP speaker's first dial (ten
+	// seconds).
 	rollWithin = 3 * time.Minute
-	// settleFor is how long the lab is watched after a crashed agent works again. What is lost later is lost in the
-	// next steps.
+	// settleFor is how long the lab is watched after a crashed agent works again. Later losses are the next steps'.
 	settleFor = 5 * time.Second
 	// keptWithin bounds how long routers keep the routes of an agent that does not come back: 120 s by default in
 	// Cilium, Calico's BIRD and GoBGP, the longest of all, and then some for the poll that shows it.

@@ -52,8 +52,7 @@ spec:
   nodeSelectors: [{matchLabels: {kubernetes.io/hostname: worker1}}]
 `
 
-// Each upgrade is broken in another way, and must be a NO-GO by the rows that are about it, and by no row that it
-// leaves alone.
+// Each upgrade is broken in another way, and must be a NO-GO by the rows that are about it, and by no others.
 func TestSabotagedUpgrade(t *testing.T) {
 	onNodes := func(script string) func(context.Context, *framework.Run, []string) error {
 		return func(ctx context.Context, r *framework.Run, nodes []string) error {

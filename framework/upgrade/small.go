@@ -109,8 +109,7 @@ var pods = append(workload.OnEach(allNodes...), beside)
 
 var beside = framework.ProbePod{Name: "beside", Node: worker1}
 
-// The Service in front of the pod on worker2: worker1's pod uses its cluster IP, and the host outside worker1's node
-// port.
+// The Service in front of worker2's pod: worker1's pod uses its cluster IP, and the host outside worker1's node port.
 const nodePort = 30707
 
 var clusterIP = netip.MustParseAddr("10.96.0.77")
@@ -347,8 +346,7 @@ func (s small) ends() []framework.Endpoint {
 		behind("node port of "+worker1, func(r *framework.Run) netip.AddrPort { return netip.AddrPortFrom(r.Address(worker1), nodePort) }))
 }
 
-// SourcePath is about the addresses from which pods' packets arrive: outside, and at pods of other nodes, which are
-// in the native range.
+// SourcePath is about the addresses from which pods' packets arrive: outside, and at pods of other nodes.
 const SourcePath = "source address, pod to outside and to pods"
 
 // sourcePath has a new flow with each packet: a translation stays as it is for the life of a flow.
@@ -374,8 +372,8 @@ func onDual(kinds []PathKind) (all []PathKind) {
 	return all
 }
 
-// paths are the kinds of paths, with the interval of the UDP probes and of the others. Unless pods are routed, there
-// is no path to them from outside.
+// paths are with the intervals of the UDP probes and of the others. Unless pods are routed, none leads to them from
+// outside.
 func (s small) paths(udp, others time.Duration, routed bool) []PathKind {
 	to := func(protocol probe.Protocol, from string, tos ...string) []probe.Probe {
 		interval := others

@@ -20,8 +20,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// Upgrade declares how a component of a lab is upgraded from one version to another. Its functions get the lab in the
-// Run.
+// Upgrade declares how a component of a lab is upgraded between two versions. Its functions get the lab in the Run.
 type Upgrade struct {
 	// Component is the component's name, as in the names of its images.
 	Component string
@@ -42,23 +41,20 @@ type Upgrade struct {
 	Fit func() error
 	// Images are the images that the lab's registry serves for a version.
 	Images func(version string) []string
-	// Install is the action that installs a version, and all else on the lab, in place of what an earlier run left,
-	// and waits until it works.
+	// Install is the action that installs a version, and all else, over what an earlier run left, until all works.
 	Install func(version string) framework.Action
 	// Ends are the endpoints of the probes, and Paths the kinds of paths that the probes use.
 	Ends  []framework.Endpoint
 	Paths []PathKind
 	// Failovers are tried with both versions. None: no node answers for addresses by ARP.
 	Failovers []FailoverKind
-	// Release is the action that applies what a version has once per cluster: types, RBAC, manifest, operator. It
-	// replaces no agent. Nil: nothing.
+	// Release is the action that applies a version's types, RBAC, manifest and operator, and no agent. Nil: nothing.
 	Release func(version string) framework.Action
 	// Nodes are in the order in which they are changed. Their kernels are compared.
 	Nodes []string
 	// Parts, such as a Deployment, are changed in place of the agents of Nodes, for a component that has none.
 	Parts []string
-	// Roll replaces the agent of a node, or a part, by one of the released version, and waits until the new one is
-	// ready.
+	// Roll replaces the agent of a node, or a part, by one of the released version, and waits until that is ready.
 	Roll func(ctx context.Context, r *framework.Run, node, version string) error
 	// Works waits until the agent of a node that was started since a time does new work: that what
 	// was there goes on says nothing of it. It is asked of each agent that Roll has brought. An
@@ -67,8 +63,7 @@ type Upgrade struct {
 	// Steady returns what says later whether the agent of a node still runs as it does now, or is a
 	// *workload.EndedError. Nil: it is not asked.
 	Steady func(ctx context.Context, r *framework.Run, node string) (func(context.Context) error, error)
-	// Explain says in one clause what the agent of a node that does not work says of itself. Nil: the end of its log
-	// does, if it ends by itself.
+	// Explain says in one clause what a node's agent that does not work says of itself. Nil: the end of its log does.
 	Explain func(ctx context.Context, r *framework.Run, node string) string
 	// Migrate is what is left to do once the new version has the place of the old one. It is not undone.
 	Migrate Migration
@@ -118,8 +113,7 @@ type PathKind struct {
 	BySource bool
 }
 
-// declare declares an upgrade. The error says in one sentence what is wrong with the versions or the settings, or why
-// there is no upgrade.
+// declare declares an upgrade. The error says in one sentence what is wrong with the request.
 type declare func(from, to string, s Settings) (Upgrade, error)
 
 var declarations = map[string]declare{
@@ -218,8 +212,7 @@ type Settings struct {
 	Family string `json:",omitempty"`
 }
 
-// Of declares the upgrade of a component with the user's settings. The error says in one sentence what is wrong with
-// the request.
+// Of declares an upgrade with the user's settings. The error says in one sentence what is wrong with the request.
 func Of(component, from, to string, s Settings) (Upgrade, error) {
 	declared, there := declarations[component]
 	if !there {

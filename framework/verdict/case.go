@@ -51,11 +51,9 @@ var Parts = []Part{AblateDetector, AblateRemedy, AblateFault, AblateAll}
 type Options struct {
 	// Ablate switches off a part, or all of them in turn. It excludes Repeat.
 	Ablate Part
-	// Repeat is how often each variant runs on one lab; zero means once. More than once omits precursors and
-	// remedies.
+	// Repeat is how often each variant runs on one lab; zero: once. More often omits precursors and remedies.
 	Repeat int
-	// Wait is how long nothing is done to an affected variant before any remedy, to show that it does not recover by
-	// itself. It excludes Repeat.
+	// Wait is how long an affected variant is left alone before any remedy: it must not recover. It excludes Repeat.
 	Wait time.Duration
 }
 
@@ -167,8 +165,7 @@ func (c Case) Impacted() []string {
 	return each.Of(c.Script.Impacted, func(p probe.Probe) string { return p.WithDefaults().Name })
 }
 
-// NothingExpected reports whether there are no findings to wait for: none are expected, or detectors or fault are
-// off.
+// NothingExpected reports whether there is no finding to wait for: none is expected, or detectors or fault are off.
 func (c Case) NothingExpected(expected []framework.Finding) bool {
 	return len(expected) == 0 || c.Ablate == AblateDetector || c.Ablate == AblateFault
 }
@@ -272,8 +269,7 @@ func list(findings []framework.Finding) string {
 	return each.Joined(findings, "; ", framework.Finding.String)
 }
 
-// FactText is a fact of a scenario as `describe` prints it, with the steps that assert it, as a run names them, or
-// the reason why none does.
+// FactText is a fact as `describe` prints it, with the steps that assert it, as a run names them, or why none does.
 func FactText(s framework.Scenario, f framework.Fact) string {
 	var text strings.Builder
 	mark, not := "+", "only in part: "

@@ -191,8 +191,7 @@ func (j *Judge) precursorUndone(form framework.Precursor, part history.StepView)
 	return nil
 }
 
-// Symptom returns the probes of the incident that lost packets from the fault to a moment, and when the first was
-// lost.
+// Symptom returns the probes of the incident that lost packets from the fault to a moment, and when the first did.
 func (j *Judge) Symptom(v history.View, until time.Time) (names []string, onset time.Time) {
 	return j.lost(v.Timelines(), j.faulted, until, j.isImpacted)
 }

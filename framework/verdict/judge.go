@@ -107,8 +107,7 @@ func (j *Judge) Fail(reason string) {
 	j.Result.Reasons = append(j.Result.Reasons, reason)
 }
 
-// Step judges a step that has ended, or that the history lacks. The error is ErrNotAsExpected, or says why it could
-// not be judged.
+// Step judges a step that has ended, or is missing. The error is ErrNotAsExpected, or why it could not be judged.
 func (j *Judge) Step(s Step) error {
 	part, there := j.h.Step(s.ID)
 	if !there {

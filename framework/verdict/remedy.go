@@ -57,8 +57,7 @@ func (j *Judge) remedy(r framework.Remedy, part history.StepView) error {
 	return err
 }
 
-// Tried judges a remedy and fills in its entry of the report. An error other than ErrNotAsExpected is why it could
-// not be judged.
+// Tried judges a remedy and fills in its entry of the report. Another error than ErrNotAsExpected: it is not judged.
 func (j *Judge) Tried(r framework.Remedy, part history.StepView, entry *report.Remedy) error {
 	// A remedy proves something only if the lab is broken.
 	v, m, there := part.At(history.Broken, "")
@@ -146,8 +145,7 @@ func (j *Judge) recovers(r framework.Remedy, part history.StepView, began, appli
 // errNotDone marks a part of a step that was not carried out.
 var errNotDone = errors.New("not done")
 
-// staysBack asserts that there are no active findings after traffic has recovered, and that no running probe lost
-// packets again until then.
+// staysBack asserts that there are no active findings, and that no running probe lost packets again until then.
 func (j *Judge) staysBack(part history.StepView, began, clean time.Time, entry *report.Remedy) (history.View, error) {
 	v, m, there := part.At(history.NoFindings, "")
 	if !there {
@@ -188,9 +186,8 @@ func (j *Judge) tooFewSince(v history.View, since time.Time) string {
 // strayShare is how many packets must arrive for each lost one before the loss is no longer the incident's share.
 const strayShare = 9
 
-// doesNotHelp asserts that a remedy changes nothing: for a time after it no packet of the incident's probes arrives,
-// or some are still lost where the incident costs only a share of them (Script.Partial), and the detectors still
-// report why.
+// doesNotHelp asserts that a remedy changes nothing: for a time after it no packet of the incident's probes arrives, or
+// some are still lost where the incident costs a share of them (Script.Partial), and detectors still report why.
 func (j *Judge) doesNotHelp(part history.StepView, applied time.Time, entry *report.Remedy) error {
 	v, m, there := part.At(history.Watched, "")
 	if !there {

@@ -33,8 +33,7 @@ func (j *Judge) ranImages(part history.StepView) (wrong string) {
 	return ""
 }
 
-// tested are the references, by digest, of the images that were built here for the variant with a version under test
-// as their tag.
+// tested are the references, by digest, of images that were built for the variant with a version under test as tag.
 func (j *Judge) tested() map[string]string {
 	tested := map[string]string{}
 	versions := slices.Collect(maps.Values(j.Variant.Components))

@@ -71,9 +71,8 @@ func windows(since, until time.Time, length, step time.Duration) []time.Time {
 }
 
 // spell is a time in each of which a probe's packets must be enough to prove something. It is a second: a sender on a
-// busy machine came 370 ms late at most, and 1.8 ms in real time. With a MinOutage it is twelve times that: in a
-// guest beside three busy ones, an agent of ipvs-deadlock (5 s) reported nothing for half a minute, and what counts
-// there lasts for good.
+// busy machine came 370 ms late at most, and 1.8 ms in real time. With a MinOutage it is twelve times that: in a guest
+// beside three busy ones, an agent of ipvs-deadlock (5 s) reported nothing for half a minute, and what counts lasts.
 func (j *Judge) spell() time.Duration { return max(time.Second, 12*j.Script.MinOutage) }
 
 // judgeTraffic counts each probe's packets up to a moment, and returns what is not as expected.
@@ -92,23 +91,16 @@ func (j *Judge) judgeTraffic(timelines []probe.Timeline, end time.Time) (wrong [
 			j.seen.traffic = cmp.Or(j.seen.traffic, j.tooThin(t, j.faulted, end))
 		}
 	}
-	// A probe of the incident that loses packets without an outage does not show the symptom, and is not unharmed
-	// either.
+	// A probe of the incident that loses packets without an outage shows no symptom, and is not unharmed either.
 	j.seen.unaffected = j.lossy(timelines, j.cleanSince, end, func(p probe.Probe) bool {
 		return !j.isImpacted(p) || j.Script.MinOutage > 0 && !slices.Contains(j.seen.impacted, p.WithDefaults().Name)
 	})
 	early, _ := j.lost(timelines, j.cleanSince, j.faulted, j.isImpacted)
-	for _, name := range early {
-		if !slices.Contains(j.seen.unaffected, name) {
-			j.seen.unaffected = append(j.seen.unaffected, name)
-		}
+	without := func(names, others []string) []string {
+		return each.Where(names, func(name string) bool { return !slices.Contains(others, name) })
 	}
-	j.Result.ProbesHurt = append([]string{}, j.seen.impacted...)
-	for _, name := range j.seen.unaffected {
-		if !slices.Contains(j.Result.ProbesHurt, name) {
-			j.Result.ProbesHurt = append(j.Result.ProbesHurt, name)
-		}
-	}
+	j.seen.unaffected = append(j.seen.unaffected, without(early, j.seen.unaffected)...)
+	j.Result.ProbesHurt = append(append([]string{}, j.seen.impacted...), without(j.seen.unaffected, j.seen.impacted)...)
 	_, onset := j.lost(timelines, j.faulted, end, anyProbe)
 	for _, t := range timelines { // without an outage
 		loss, lost := t.FirstLoss(j.faulted)
@@ -146,8 +138,7 @@ func tooFew(t probe.Timeline, since, until time.Time) string {
 	return ""
 }
 
-// tooThin says so if a probe sent too few packets in some spell, although they were enough in the whole; otherwise
-// empty.
+// tooThin says so if a probe sent too few packets in some spell, although enough in the whole; otherwise empty.
 func (j *Judge) tooThin(t probe.Timeline, since, until time.Time) string {
 	spell := j.spell()
 	for from := since; !from.Add(spell).After(until); from = from.Add(spell) {
