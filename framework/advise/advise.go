@@ -62,8 +62,7 @@ func CheckValues(component, from, to string) error {
 // Advice is what is known of an upgrade without a run. It is no verdict.
 type Advice struct {
 	Component, From, To string
-	// Qualified are verdicts of the upgrade as a whole, each under settings that need not be the user's. Told are
-	// sentences about values that were not read.
+	// Qualified are verdicts of the upgrade, under any settings. Told are sentences about values that were not read.
 	Qualified []Known
 	Told      []string
 	Incidents []Advised

@@ -182,15 +182,13 @@ type Result struct {
 	Alike Outcome
 	// Unjudged are the versions of branches between ends that are alike in which none could be judged.
 	Unjudged []string
-	// Changes are where the outcome changes, lowest first; none if no version could be judged. With ends that are
-	// alike it came and went between them.
+	// Changes are where the outcome changes, lowest first; none: none was judged. Between alike ends it came and went.
 	Changes []Change
 }
 
 // Change is a change of the outcome.
 type Change struct {
-	// Last is the last version before the change, in the branch of First or in the one before it. First is the first
-	// version after it, with this Outcome.
+	// Last is the last version before the change, in First's branch or the one before. First is the first after it.
 	Last, First string
 	Outcome     Outcome
 	// Between are the skipped versions that may have brought the change instead of First: those before it in its

@@ -30,8 +30,7 @@ type patch struct {
 	hunks   []string
 }
 
-// tree are the files of a commit, or of the work tree, and the parsed documents by name and text, which both trees
-// share.
+// tree are the files of a commit, or of the work tree, and the parsed documents, which both trees share.
 type tree struct {
 	texts  map[string]string
 	parsed map[string][]*document

@@ -54,8 +54,7 @@ func (e *Execution) planLanes(chosen []framework.Variant) {
 // HasSecondLab reports whether variants run in two labs.
 func (e *Execution) HasSecondLab() bool { return len(e.lanes) > 1 }
 
-// sideBySide reports whether variants can run in two labs. How many trials an unaffected variant must survive is
-// known only after those of the affected one.
+// sideBySide reports whether variants can run in two labs. Trials of an unaffected one wait for the affected one's.
 func (e *Execution) sideBySide(chosen []framework.Variant) bool {
 	o := e.options
 	return o.Second != nil && len(chosen) > 1 && !o.Keep && !o.Reuse && !o.Foreign &&

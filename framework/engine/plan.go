@@ -10,8 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
-// Plan is a run of steps on a lab under traffic that is no variant of a scenario. It has a history and evidence, and
-// no report: its caller judges the history.
+// Plan is a run of steps on a lab under traffic that is no variant. It has no report: its caller judges the history.
 type Plan struct {
 	Scope string
 	// Scenario has the topology of the lab, and one variant with its images.
@@ -41,8 +40,7 @@ type planRun struct {
 	lost    error // evidence that could not be stored
 }
 
-// NewPlan plans the execution of a plan. Of the options it uses Output, the folder of the evidence, which may be
-// empty, Keep, Reuse, Progress and Log.
+// NewPlan plans a plan. It uses the options Output (of the evidence, may be empty), Keep, Reuse, Progress and Log.
 func NewPlan(p Plan, labs Labs, o Options) *Execution {
 	e := newExecution(p.Scenario, labs, o)
 	e.plan = &planRun{Plan: &p}

@@ -69,8 +69,7 @@ func (c canaries) printed(t *testing.T, r *Runner) map[string]bool {
 	return paths
 }
 
-// A canary stands in each text and number of what people keep. The paths in testdata/canaries.txt are harmless: what
-// stands there is printed and stored.
+// A canary stands in each text and number of what people keep. The paths in testdata/canaries.txt may be stored.
 func TestCanaries(t *testing.T) {
 	printed, sown := map[string]bool{}, 0
 	for _, file := range []string{"cilium-07.yaml", "cilium-12.yaml", "cilium-16.yaml", "cilium-19.yaml"} {

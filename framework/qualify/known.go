@@ -95,8 +95,7 @@ func bisected(b bisect.Record, report string, scenarios []framework.Scenario) (a
 	return all
 }
 
-// known are the results of a qualification. A verdict that rests on earlier ones alone is none, nor is UNKNOWN,
-// unless two settings have a verdict each.
+// known are the results of a qualification, without verdicts by earlier ones alone, and UNKNOWN unless of two settings.
 func (q Qualification) known(report string) (all []advise.Known) {
 	in := q.Inputs
 	base := advise.Known{Component: in.Component, From: in.From, To: in.To, When: q.Began.UTC().Format(time.RFC3339), Report: report}

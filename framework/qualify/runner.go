@@ -117,8 +117,7 @@ func New(q Request, all []framework.Scenario) (*Runner, error) {
 	return r, r.recall(all)
 }
 
-// recall takes what earlier runs have shown of incidents on labs with IPv4 alone in place of runs, unless it
-// contradicts the scenario's record.
+// recall takes what earlier runs have shown, with IPv4 alone, in place of runs, unless a scenario's record contradicts.
 func (r *Runner) recall(all []framework.Scenario) error {
 	if len(r.Known) == 0 || len(r.trials) == 0 || r.in.Family != "" {
 		return nil

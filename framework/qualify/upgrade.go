@@ -282,8 +282,7 @@ func silence(p upgrade.Path, t Thresholds) string {
 	return fmt.Sprintf("no answer is known for %s (%s; allowed: %s)", duration(p.LongestSilenceMS), p.SilenceProbe, duration(t.MaxGapMS))
 }
 
-// permitted is how many of the due packets a probe may lose in the phase of a restart: those of the longest permitted
-// gap, and the permitted share of all.
+// permitted is how many due packets a probe may lose in a restart's phase: of the longest gap, and a share of all.
 func permitted(due int, phase upgrade.Phase, t Thresholds) int {
 	gap := 0.0
 	if of := lasted(phase); of > 0 {
@@ -433,8 +432,7 @@ func explained(resting, p upgrade.Path, after bool, t Thresholds) bool {
 	return report.NewRate(p.Lost, p.Lost+p.Answered).Low <= report.NewRate(resting.Lost, known).High
 }
 
-// exceeded says how a path exceeds the thresholds; empty if it does not. Missing packets count as answered: the
-// longest silence has its own bound.
+// exceeded says how a path exceeds the thresholds. Missing packets count as answered: silence has its own bound.
 func exceeded(p upgrade.Path, after bool, t Thresholds) string {
 	known := p.Answered + p.Lost
 	switch {

@@ -47,8 +47,7 @@ type Values struct {
 	Concerns []labvalues.Concern `json:"concerns,omitempty"`
 	// Replaced are the values that the lab's release has otherwise than the user's.
 	Replaced []chart.Replacement `json:"replaced"`
-	// NotOfFrom and NotOfTo are values that only the other chart reads, and Unread sentences on those that neither
-	// reads.
+	// NotOfFrom and NotOfTo are values that only the other chart reads, and Unread sentences on what neither reads.
 	NotOfFrom []string `json:"not_of_from"`
 	NotOfTo   []string `json:"not_of_to"`
 	Unread    []string `json:"unread,omitempty"`
@@ -113,8 +112,7 @@ func (v *Values) wrong(err error) error {
 // unreadWithin bounds the search for values without effect: 40 s for a real file with 13 of them, on two busy CPUs.
 const unreadWithin = time.Minute
 
-// unread fills in which values the charts do not read. The old chart refusing them is an error, the new one says it
-// itself.
+// unread fills in which values the charts do not read. The old chart refusing them is an error; the new one says so.
 func (v *Values) unread(ctx context.Context, from, to *chart.Chart, users map[string]any) error {
 	var unread [2][]chart.Path
 	renders, within := errgroup.WithContext(ctx)

@@ -51,9 +51,8 @@ func (o Options) timeout() time.Duration {
 
 // Run runs scenarios, one after the other, until ctx ends.
 //
-// The error is why the run could not continue: engine.ErrInterrupted, an image that does not build, or a lab that
-// does not come up or go down. Reports up to then are returned with it; a scenario whose lab another process holds
-// has none.
+// The error is why the run could not continue: engine.ErrInterrupted, an image that does not build, or a lab that does
+// not come up or go down. Reports up to then come with it; a scenario whose lab another process holds has none.
 func Run(ctx context.Context, scenarios []framework.Scenario, o Options) ([]report.Report, error) {
 	all, err := executions(scenarios, o)
 	if err != nil || o.DryRun {

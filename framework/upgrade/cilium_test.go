@@ -32,8 +32,7 @@ func TestCiliumVersions(t *testing.T) {
 	}
 }
 
-// The objects of BGP move to the types of the new version once all agents are of it, if it serves those of the old
-// one as well: on the way there, and not back.
+// The objects of BGP move to the new version's types with all agents, if it serves the old ones too; and not back.
 func TestMigration(t *testing.T) {
 	bgp := ReadValues(t, "cilium-native-bgp")
 	for _, test := range []struct {

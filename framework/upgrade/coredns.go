@@ -20,7 +20,7 @@ const (
 	forwardedName = "outside.relapse.test"
 	// upstreamPort is where that server listens on master: port 53 of nodes is left to others.
 	upstreamPort = 5300
-	// dnsRollWithin bounds the replacement of both pods: each serves for 5 s after it was asked to end.
+	// dnsRollWithin bounds the replacement of both pods. By kubeadm's Corefile each serves for 5 s after it is to end.
 	dnsRollWithin = 2 * time.Minute
 )
 

@@ -16,8 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// withAgents sets Works, and the Steady and Crash of a component whose agents are pods, one on a node, with a
-// container of the image.
+// withAgents sets Works, Steady and Crash of a component whose agents are pods, one on a node, of an image.
 //
 // DaemonSets of an upgrade have the newer template, of which the next pod would be. So the pod stays, and its
 // processes are killed: kubelet starts it again with its own image.

@@ -299,9 +299,8 @@ func announcesAnew(ctx context.Context, r *framework.Run, node string, labels ma
 	return err
 }
 
-// balanced has the pod beside, to which no other probe goes from outside. Cilium's connection tracking keeps the
-// translation of a flow for some time, by client and pod: replies to a new flow from the same port to the pod itself
-// would come from the Service's address.
+// balanced has the pod beside, to which no other probe goes from outside. Cilium's connection tracking keeps a flow's
+// translation by client and pod: replies to a new one from the same port to the pod itself would be the Service's.
 var balanced = workload.LoadBalancer{Name: "balanced", Pod: beside.Name}
 
 func freshlyBalanced(labels map[string]string) workload.LoadBalancer {

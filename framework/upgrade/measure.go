@@ -218,8 +218,7 @@ func (r reading) passing() func(netip.Prefix) bool {
 	return func(p netip.Prefix) bool { return !rested[p] && r.upgrade.Passing(p) }
 }
 
-// rollout is what the history has of a rollout on some parts, nil if it did not begin, and why it stopped early;
-// empty if it did not, or was interrupted.
+// rollout is what is known of a rollout on some parts, nil if it did not begin, and why it failed; else empty.
 func (r reading) rollout(d direction, from, to string, parts []string) (*Rollout, string) {
 	rolled := Rollout{From: from, To: to, Nodes: []NodeStep{}}
 	var during span

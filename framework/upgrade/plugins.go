@@ -51,7 +51,7 @@ func kubeRouterUpgrade() Upgrade {
 	}.withAgents(kuberouter.Agent.Pods, kuberouter.Image, sessionsAndPods)
 }
 
-// hashedChain ends with a hash of the pod or policy and of the time of the sync (netpol: podFirewallChainName).
+// hashedChain ends with a hash of pod or policy and time of the sync (pkg/controllers/netpol: podFirewallChainName).
 var hashedChain = regexp.MustCompile(`\b(KUBE-(?:POD-FW|NWPLCY)-)[A-Z2-7]{16}\b`)
 
 // services run beside the pods and the Service of a lab.
@@ -79,8 +79,7 @@ func sessionsOfAnyAge(ctx context.Context, r *framework.Run) error {
 // calicoASN is the AS number that Calico has by default.
 const calicoASN = 64512
 
-// calicoUpgrade upgrades Calico by the vendor's manifest of the version. The nodes have
-// Calico's mesh, and each also peers with the ToR.
+// calicoUpgrade is by the vendor's manifest. The nodes have Calico's mesh, and each also peers with the ToR.
 func calicoUpgrade() Upgrade {
 	s := small{component: "calico", number: 61}
 	t := s.topology()

@@ -46,8 +46,7 @@ const (
 	pollEvery = 200 * time.Millisecond
 	// restFor is how long the lab is watched at rest: twice wire.StreamGivesUp, when a cut connection is broken.
 	restFor = 20 * time.Second
-	// rollWithin bounds the change of one node: a pull, the start of a pod, and a BGP speaker's first dial (ten
-	// seconds).
+	// rollWithin bounds the change of one node: a pull, a pod's start, and a BGP speaker's first dial (ten seconds).
 	rollWithin = 3 * time.Minute
 	// settleFor is how long the lab is watched after a crashed agent works again. Later losses are the next steps'.
 	settleFor = 5 * time.Second

@@ -346,7 +346,7 @@ func (s small) ends() []framework.Endpoint {
 		behind("node port of "+worker1, func(r *framework.Run) netip.AddrPort { return netip.AddrPortFrom(r.Address(worker1), nodePort) }))
 }
 
-// SourcePath is about the addresses from which pods' packets arrive: outside, and at pods of other nodes.
+// SourcePath is about the addresses from which pods' packets arrive: outside, and at pods, in the native range.
 const SourcePath = "source address, pod to outside and to pods"
 
 // sourcePath has a new flow with each packet: a translation stays as it is for the life of a flow.
@@ -372,8 +372,7 @@ func onDual(kinds []PathKind) (all []PathKind) {
 	return all
 }
 
-// paths are with the intervals of the UDP probes and of the others. Unless pods are routed, none leads to them from
-// outside.
+// paths have intervals of the UDP probes and of the others. Unless pods are routed, none leads to them from outside.
 func (s small) paths(udp, others time.Duration, routed bool) []PathKind {
 	to := func(protocol probe.Protocol, from string, tos ...string) []probe.Probe {
 		interval := others

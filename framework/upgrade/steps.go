@@ -38,8 +38,7 @@ const (
 
 var stepRest, stepUndo = framework.StepID{Kind: kindRest}, framework.StepID{Kind: kindUndo}
 
-// undone is the node of which an upgrade is undone at once: if possible one whose agent serves Services of the
-// probes; empty where parts are no nodes.
+// undone is the node of which an upgrade is undone at once: one whose agent serves Services of the probes, or none.
 func (u Upgrade) undone() string {
 	switch {
 	case u.Parts != nil:

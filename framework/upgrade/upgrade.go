@@ -60,8 +60,7 @@ type Upgrade struct {
 	// was there goes on says nothing of it. It is asked of each agent that Roll has brought. An
 	// error that is no *await.TimeoutError says nothing of the agent. Nil: it is not asked.
 	Works askAgent
-	// Steady returns what says later whether the agent of a node still runs as it does now, or is a
-	// *workload.EndedError. Nil: it is not asked.
+	// Steady returns what says later if a node's agent still runs as now: else a *workload.EndedError. May be nil.
 	Steady func(ctx context.Context, r *framework.Run, node string) (func(context.Context) error, error)
 	// Explain says in one clause what a node's agent that does not work says of itself. Nil: the end of its log does.
 	Explain func(ctx context.Context, r *framework.Run, node string) string
@@ -77,8 +76,7 @@ type Upgrade struct {
 	Crash func(ctx context.Context, r *framework.Run, node, version string) (works func(context.Context) error, err error)
 	// Pods are the component's own, which are asked whether a version that does not come up ends by itself.
 	Pods []workload.Pods
-	// Normalize rewrites the description of one item of a kernel, without what changes by itself; empty: the item is
-	// omitted. Nil: nothing is rewritten.
+	// Normalize rewrites an item of a kernel, without what changes by itself; empty: the item is omitted. Nil: none is.
 	Normalize func(kind, what string) string
 	// Passing reports whether the component announces a prefix for a time because the lab
 	// asks it for new work: if no router had it at rest, its changes are not the

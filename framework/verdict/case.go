@@ -19,8 +19,7 @@ const (
 	// PollEvery is the time from one poll of the detectors to the next, unless a script has another. A finding must
 	// come within a second of the first lost packet, whose loss is known only some 0.4 s after it was sent.
 	PollEvery = 200 * time.Millisecond
-	// NoFindingsFor is how long there must be no active findings. BaselineFor is the same for the baseline, in which
-	// probes must lose no packets either.
+	// NoFindingsFor is how long there must be no active findings, and BaselineFor also no loss in the baseline.
 	NoFindingsFor = 5 * time.Second
 	BaselineFor   = NoFindingsFor
 	// recoveredFor is how long probes must lose no packets after a remedy, unless the incident has longer lulls.

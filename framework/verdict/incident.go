@@ -116,8 +116,7 @@ func (j *Judge) precursor(form framework.Precursor, part history.StepView) error
 	return wrong
 }
 
-// judgePrecursor judges a precursor, whose injection lasted from began to injected. An error other than
-// ErrNotAsExpected is why it could not be judged.
+// judgePrecursor judges what came of a precursor. An error other than ErrNotAsExpected is why it could not be judged.
 func (j *Judge) judgePrecursor(form framework.Precursor, part history.StepView, began, injected time.Time) error {
 	missing := j.expectedFound(part, form.Expected)
 	if errors.Is(missing, ErrNotOnRecord) {
@@ -309,8 +308,7 @@ func (j *Judge) sinceOnset(s history.Sighting) *time.Duration {
 	return new(s.At.Sub(*j.Result.Onset))
 }
 
-// addFinding adds a finding to the report, once. during is the part of the script, after the time from its beginning,
-// and detected that from the first lost packet.
+// addFinding adds a finding once, of a part of the script: after its beginning, and detected after the first loss.
 func (j *Judge) addFinding(f detect.Finding, during string, at *time.Time, after, detected *time.Duration) {
 	if slices.Contains(j.found, f.ID()) {
 		return
