@@ -19,7 +19,7 @@ import (
 const ImagesScope = "images"
 
 // Build builds the images that the cache lacks. Progress gets the number of cached ones, and each build.
-func Build(ctx context.Context, from Images, refs []string, p engine.Progress) (images.Summary, error) {
+func Build(ctx context.Context, from *images.Catalogue, refs []string, p engine.Progress) (images.Summary, error) {
 	underWay := map[string]await.Sight{} // by reference
 	reused, noted := 0, false
 	noteReused := func(all bool) {

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"time"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/engine"
@@ -29,29 +27,14 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
-// Images builds images and hands them to a lab.
-type Images interface {
-	kindlab.Images
-	Build(ctx context.Context, refs []string, progress func(images.Event)) (images.Summary, error)
-	Digests(ctx context.Context, refs []string) (map[string]v1.Hash, error)
-	TestedModules(ctx context.Context, refs []string) ([]images.TestedModule, error)
-}
-
 type labs struct {
 	Options
 }
 
 // Labs makes kind labs on this machine, for an execution without Ginkgo.
-func Labs(o Options) engine.Labs { return newLabs(o) }
-
-func newLabs(o Options) *labs {
-	if o.Progress == nil {
-		o.Progress = engine.Silent
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	return &labs{Options: o}
+func Labs(o Options) engine.Labs {
+	o.Progress, o.Log = cmp.Or(o.Progress, engine.Silent), cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	return &labs{o}
 }
 
 // Prepare builds what is not in the cache, or what an adopted lab does not have.

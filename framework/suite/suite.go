@@ -2,6 +2,7 @@
 package suite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/host"
@@ -28,7 +30,7 @@ import (
 type Options struct {
 	engine.Options
 	Docker *client.Client
-	Images Images
+	Images *images.Catalogue
 	// Upstreams are the registries of the vendors' own images, if those run and none are built.
 	Upstreams registry.Upstreams
 	// Timeout bounds the whole run; zero means one hour.
@@ -82,9 +84,7 @@ func executions(scenarios []framework.Scenario, o Options) ([]*engine.Execution,
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
 	}
-	if o.Progress == nil {
-		o.Progress = engine.Silent
-	}
+	o.Progress = cmp.Or(o.Progress, engine.Silent)
 	var all []*engine.Execution
 	for _, s := range scenarios {
 		o := o
@@ -95,7 +95,7 @@ func executions(scenarios []framework.Scenario, o Options) ([]*engine.Execution,
 				o.Second = new(second.ForMemory(host.MemoryGiB()))
 			}
 		}
-		e := engine.New(s.ForMemory(host.MemoryGiB()), newLabs(o), o.Options)
+		e := engine.New(s.ForMemory(host.MemoryGiB()), Labs(o), o.Options)
 		for _, line := range s.Subnets() {
 			o.Progress.Note(report.LabScope, line)
 		}

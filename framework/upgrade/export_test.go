@@ -40,6 +40,7 @@ func declared(t *testing.T, component, from, to string, s Settings) Upgrade {
 	return must.Get(Of(component, from, to, s))(t)
 }
 
+// ReadValues reads values of a chart from a file in testdata.
 func ReadValues(t *testing.T, name string) map[string]any {
 	t.Helper()
 	return must.Get(placeholder.Values{}.Map(must.Read(t, "testdata/"+name+".yaml")))(t)
