@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -19,19 +20,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Step is what happens to an image at one moment of Build.
+// Step says what happens to an image at one moment of Build.
 type Step string
 
 // Steps of an image, in the order in which they come. An image has Reused
 // alone, or some of the others and Built at the end.
 const (
-	Reused      Step = "reused"      // the cache holds it
-	Waiting     Step = "waiting"     // another process builds it
-	Installing  Step = "installing"  // Debian packages
-	Downloading Step = "downloading" // the modules of Go programs
-	Compiling   Step = "compiling"   // these programs, one go command at a time
-	Assembling  Step = "assembling"  // layers
-	Running     Step = "running"     // the recipe's script
+	Reused      Step = "in the cache"
+	Waiting     Step = "another process builds it"
+	Installing  Step = "installing Debian packages"
+	Downloading Step = "looking for modules, and downloading what is not there"
+	Compiling   Step = "waiting for the compiler" // and compiling: one go command at a time
+	Assembling  Step = "writing layers"
+	Running     Step = "running the recipe's script"
 	Built       Step = "built"
 )
 
@@ -57,29 +58,16 @@ type Event struct {
 
 // String says what happens to the image, without its name.
 func (e Event) String() string {
-	switch e.Step {
-	case Reused:
-		return "in the cache"
-	case Waiting:
-		return "another process builds it"
-	case Compiling:
-		if e.Package == "" {
-			return "waiting for the compiler"
-		}
+	switch {
+	case e.Package != "":
 		return fmt.Sprintf("compiling %d of %d packages: %s", e.Number, e.Packages, e.Package)
-	case Downloading:
-		return "looking for modules, and downloading what is not there"
-	case Installing:
-		return "installing Debian packages"
-	case Assembling:
-		return "writing layers"
-	case Running:
-		return "running the recipe's script"
+	case e.Step != Built:
+		return string(e.Step)
+	case e.Elsewhere:
+		return "built by another process"
 	}
 	text := fmt.Sprintf("built in %.1f s", e.Elapsed.Seconds())
 	switch {
-	case e.Elsewhere:
-		return "built by another process"
 	case e.Compiled == 1:
 		text += " (1 package)"
 	case e.Compiled > 1:
@@ -151,7 +139,7 @@ func (c *Catalogue) Build(ctx context.Context, refs []string, progress func(Even
 	var missing []string
 	for _, ref := range needed {
 		b.ready[ref] = make(chan struct{})
-		if _, cached := c.cache.lookup(keys[ref]); !cached {
+		if c.cache.entry(keys[ref]).damage != nil {
 			missing = append(missing, ref)
 			continue
 		}
@@ -201,7 +189,7 @@ func (b *build) event(e Event, since time.Time) {
 
 func (b *build) run(ctx context.Context, missing []string) error {
 	for _, ref := range missing {
-		r, _ := b.recipe(ref)
+		r, _ := b.Recipe(ref)
 		if r.needsRoot() && os.Geteuid() != 0 {
 			return fmt.Errorf("building image %s: debootstrap and chroot need root; run it with sudo: %w", ref, fs.ErrPermission)
 		}
@@ -209,7 +197,7 @@ func (b *build) run(ctx context.Context, missing []string) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, ref := range missing {
-		r, _ := b.recipe(ref)
+		r, _ := b.Recipe(ref)
 		group.Go(func() error { return b.image(ctx, r) })
 	}
 	return group.Wait()
@@ -225,7 +213,7 @@ func (b *build) image(ctx context.Context, r *Recipe) error {
 	}
 	defer unlock()
 	var built programs
-	_, cached := b.cache.lookup(b.keys[r.Ref])
+	cached := b.cache.entry(b.keys[r.Ref]).damage == nil
 	if !cached {
 		tell := func(e Event) {
 			e.Ref = r.Ref
@@ -282,8 +270,7 @@ func (b *build) assemble(ctx context.Context, r *Recipe, compiled <-chan program
 	if err != nil {
 		return programs{}, fmt.Errorf("creating the image's layout: %w", err)
 	}
-	programsOf := sync.OnceValues(func() (programs, error) { return await(ctx, compiled) })
-	layers, err := b.layers(ctx, r, base, image, programsOf, log, tell)
+	layers, built, err := b.layers(ctx, r, base, image, compiled, log, tell)
 	if err != nil {
 		return programs{}, err
 	}
@@ -297,9 +284,6 @@ func (b *build) assemble(ctx context.Context, r *Recipe, compiled <-chan program
 		config.RootFS.DiffIDs = append(config.RootFS.DiffIDs, layer.Digest) // not compressed: one and the same
 	}
 	r.configure(config)
-	if built, err = programsOf(); err != nil {
-		return programs{}, err
-	}
 	if err := image.finish(r.Ref, config, slices.Concat(base.manifest.Layers, layers)); err != nil {
 		return programs{}, err
 	}
@@ -317,9 +301,8 @@ func await[T any](ctx context.Context, from <-chan T) (value T, err error) {
 }
 
 func (b *build) layers(
-	ctx context.Context, r *Recipe, base entry, image imageLayout, programsOf func() (programs, error), log *buildLog, tell func(Event),
-) ([]v1.Descriptor, error) {
-	var layers []v1.Descriptor
+	ctx context.Context, r *Recipe, base entry, image imageLayout, compiled <-chan programs, log *buildLog, tell func(Event),
+) (layers []v1.Descriptor, built programs, err error) {
 	add := func(fill func(*layerWriter) error) error {
 		layer, err := image.layer(fill)
 		layers = append(layers, layer)
@@ -328,53 +311,52 @@ func (b *build) layers(
 	root := rootfs{dir: filepath.Join(b.dir, fileName(r.Ref))}
 	if r.needsRoot() && r.Base != "" {
 		if err := root.unpack(ctx, log, base.imageLayout, base.manifest.Layers); err != nil {
-			return nil, err
+			return nil, built, err
 		}
 	}
 	if r.Debian != nil {
 		tell(Event{Step: Installing})
 		tree, err := root.install(ctx, log, r)
 		if err != nil {
-			return nil, err
+			return nil, built, err
 		}
 		if err := add(func(w *layerWriter) error { return w.writeTree(tree) }); err != nil {
-			return nil, fmt.Errorf("writing the layer of Debian packages: %w", err)
+			return nil, built, fmt.Errorf("writing the layer of Debian packages: %w", err)
 		}
 	}
-	built, err := programsOf()
-	if err != nil {
-		return nil, err
+	if built, err = await(ctx, compiled); err != nil {
+		return nil, built, err
 	}
 	if err := r.provePrograms(built.files); err != nil {
-		return nil, err
+		return nil, built, err
 	}
 	tell(Event{Step: Assembling, Compiled: built.compiled})
 	items, err := r.items(ctx, built.files)
 	if err != nil {
-		return nil, err
+		return nil, built, err
 	}
 	if len(items) > 0 {
 		if err := add(func(w *layerWriter) error { return w.writeItems(items) }); err != nil {
-			return nil, fmt.Errorf("writing the layer of programs and files: %w", err)
+			return nil, built, fmt.Errorf("writing the layer of programs and files: %w", err)
 		}
 	}
 	if r.Run == "" {
-		return layers, nil
+		return layers, built, nil
 	}
 	tell(Event{Step: Running})
 	if len(items) > 0 {
 		if err := root.unpack(ctx, log, image, layers[len(layers)-1:]); err != nil {
-			return nil, err
+			return nil, built, err
 		}
 	}
 	tree, err := root.script(ctx, log, r.Run)
 	if err != nil {
-		return nil, fmt.Errorf("running the recipe's script: %w", err)
+		return nil, built, fmt.Errorf("running the recipe's script: %w", err)
 	}
 	if err := add(func(w *layerWriter) error { return w.writeTree(tree) }); err != nil {
-		return nil, fmt.Errorf("writing the layer of the script's changes: %w", err)
+		return nil, built, fmt.Errorf("writing the layer of the script's changes: %w", err)
 	}
-	return layers, nil
+	return layers, built, nil
 }
 
 func (r *rootfs) install(ctx context.Context, log *buildLog, recipe *Recipe) (tree string, err error) {
@@ -476,6 +458,50 @@ func (f File) items(source string) ([]item, error) {
 		return nil
 	})
 	return items, err
+}
+
+// licenseFile is the name of a file that a module's licence asks to go with its programs.
+var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)`)
+
+// licenses lists the licences of Go and of the modules that the recipe's programs are made of,
+// each module's in a folder with its path as its name. A module without one is an error.
+func (r *Recipe) licenses(ctx context.Context) ([]item, error) {
+	folders := map[string]string{} // by path of the module
+	for _, p := range r.Programs {
+		m := r.module(p.In)
+		out, err := output(m.command(ctx, "list", "-deps", "-tags="+strings.Join(p.Tags, ","),
+			"-f={{with .Module}}{{if not .Main}}{{.Path}}\t{{.Dir}}{{end}}{{end}}", p.Package))
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(string(out)) {
+			if module, folder, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok {
+				folders[module] = folder
+			}
+		}
+		root, err := output(m.command(ctx, "env", "GOROOT"))
+		if err != nil {
+			return nil, err
+		}
+		folders["go"] = strings.TrimSpace(string(root))
+	}
+	var items []item
+	for module, folder := range folders {
+		entries, err := os.ReadDir(folder)
+		if err != nil {
+			return nil, err
+		}
+		before := len(items)
+		for _, entry := range entries {
+			if entry.Type().IsRegular() && licenseFile.MatchString(entry.Name()) {
+				items = append(items, item{path: path.Join(r.Licenses, module, entry.Name()), source: filepath.Join(folder, entry.Name()), mode: 0o644})
+			}
+		}
+		if len(items) == before {
+			return nil, fmt.Errorf("%s in %s has none", module, folder)
+		}
+	}
+	return items, nil
 }
 
 func (r *Recipe) configure(config *v1.ConfigFile) {

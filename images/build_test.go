@@ -277,7 +277,7 @@ func TestTruncatedBlobIsRebuilt(t *testing.T) {
 func TestDownloadsBesideCompilation(t *testing.T) {
 	c := open(t, newRoot(t, program(hello)))
 	must.NoError(t, c.cache.prepare())
-	r, _ := c.recipe("x.dev/p:1")
+	r, _ := c.Recipe("x.dev/p:1")
 	compiler := newCompiler(c.cache, t.TempDir())
 	compiler.plan(r)
 	said := func() string {
@@ -325,7 +325,7 @@ func TestCompilationBesideLinking(t *testing.T) {
 	for memory, enough := range map[uint64]bool{memoryToLinkBeside: true, 0: false} {
 		c := open(t, newRoot(t, program(uncompiled())))
 		must.NoError(t, c.cache.prepare())
-		r, _ := c.recipe("x.dev/p:1")
+		r, _ := c.Recipe("x.dev/p:1")
 		compiler := newCompiler(c.cache, t.TempDir())
 		compiler.memory = memory
 		compiler.plan(r)

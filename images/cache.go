@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -111,12 +110,6 @@ func (e *entry) config() (*v1.ConfigFile, error) {
 	return v1.ParseConfigFile(bytes.NewReader(text))
 }
 
-// lookup returns an image that the cache holds whole.
-func (c *cache) lookup(key string) (entry, bool) {
-	e := c.entry(key)
-	return e, e.damage == nil
-}
-
 func (c *cache) entries() ([]entry, error) {
 	folders, err := os.ReadDir(c.layouts())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -197,8 +190,8 @@ func (c *cache) workspace(ctx context.Context) (dir string, remove func() error,
 		return "", nil, err
 	}
 	defer unlock()
-	if err := c.clean(); err != nil {
-		return "", nil, fmt.Errorf("removing what interrupted image builds left: %w", err)
+	if _, _, err := c.clean(); err != nil {
+		return "", nil, err
 	}
 	dir, err = os.MkdirTemp(filepath.Join(c.dir, "tmp"), "build-")
 	if err != nil {
@@ -214,23 +207,23 @@ func (c *cache) workspace(ctx context.Context) (dir string, remove func() error,
 	return dir, func() error { return errors.Join(os.RemoveAll(dir), lock.Close()) }, nil
 }
 
-// clean removes the folders of builds whose process is gone.
-func (c *cache) clean() error {
+// clean removes the folders of builds whose process is gone, and returns how many, and one that is in use.
+func (c *cache) clean() (removed int, running string, err error) {
 	entries, err := os.ReadDir(filepath.Join(c.dir, "tmp"))
-	if err != nil {
-		return err
-	}
 	for _, entry := range entries {
 		dir := filepath.Join(c.dir, "tmp", entry.Name())
-		lock, err := tryLock(dir)
-		if err != nil || lock == nil {
-			continue // in use
+		lock, lockErr := tryLock(dir)
+		if lockErr != nil || lock == nil {
+			running = dir
+			continue
 		}
-		if err := errors.Join(os.RemoveAll(dir), lock.Close()); err != nil {
-			return err
-		}
+		removed++
+		err = errors.Join(err, os.RemoveAll(dir), lock.Close())
 	}
-	return nil
+	if err != nil {
+		err = fmt.Errorf("removing what interrupted image builds left: %w", err)
+	}
+	return removed, running, err
 }
 
 // tryLock takes the lock on a file or folder; it returns nil if another process
@@ -254,35 +247,23 @@ func tryLock(path string) (*os.File, error) {
 // another one has it. It ends with ctx.
 func (c *cache) lock(ctx context.Context, name string, waiting func()) (unlock func(), err error) {
 	path := filepath.Join(c.dir, "locks", fileName(name))
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("taking the lock on %s: %w", name, err)
-	}
-	f.Close()
+	err = os.WriteFile(path, nil, 0o644)
 	// flock cannot be interrupted by a context, so ask again and again.
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		lock, err := tryLock(path)
-		if err != nil {
-			return nil, fmt.Errorf("taking the lock on %s: %w", name, err)
-		}
-		if lock != nil {
+	for first := true; err == nil; first = false {
+		var lock *os.File
+		if lock, err = tryLock(path); lock != nil {
 			return func() { lock.Close() }, nil
 		}
-		if waiting != nil {
+		if first && waiting != nil {
 			waiting()
-			waiting = nil
 		}
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("waiting for another process that builds %s: %w", name, context.Cause(ctx))
-		case <-tick.C:
+		case <-time.After(100 * time.Millisecond):
 		}
 	}
+	return nil, fmt.Errorf("taking the lock on %s: %w", name, err)
 }
 
 func fileName(ref string) string { return strings.NewReplacer("/", "_", ":", "_").Replace(ref) }
-
-// inode identifies the file of a blob, which several images may have in common.
-func inode(info fs.FileInfo) uint64 { return info.Sys().(*syscall.Stat_t).Ino }

@@ -1,9 +1,14 @@
+// Package images is the image factory: it builds every container image of a lab from pinned Go
+// modules and Debian packages, without a container engine and without a container registry, keeps
+// the images in a cache on this machine, and hands them on to a lab's registry or to the Docker
+// engine. The README of its folder has the fields of recipes, and what keys are made of.
 package images
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,6 +17,7 @@ import (
 	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/relapse-dev/relapse/topology/status"
 )
@@ -62,8 +68,7 @@ func openIn(kept, root string) (*Catalogue, error) {
 		}
 		recipes, err := c.readFolder(filepath.Join(root, "images", folder.Name()))
 		if err != nil {
-			errs = append(errs, err)
-			continue
+			errs, recipes = append(errs, err), nil
 		}
 		for _, r := range recipes {
 			errs = append(errs, r.validate()...)
@@ -74,32 +79,49 @@ func openIn(kept, root string) (*Catalogue, error) {
 			c.recipes[r.Ref] = r
 		}
 	}
-	errs = append(errs, c.order()...)
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
+	if err := errors.Join(append(errs, c.order()...)...); err != nil {
+		return nil, err
 	}
 	return c, nil
 }
 
 func (c *Catalogue) readFolder(folder string) ([]*Recipe, error) {
-	own, err := readFolder(folder)
+	all, err := readFolder(folder)
 	if err != nil {
 		return nil, err
 	}
-	component, err := readComponent(folder)
-	if err != nil || component == nil {
-		return own, err
+	described := &component{folder: folder, builds: map[string]*versionBuild{}}
+	if there, err := readYAML(filepath.Join(folder, componentFile), described); err != nil || !there {
+		return all, err
 	}
-	c.components = append(c.components, component)
-	versions, err := component.recipes()
-	return append(own, versions...), err
+	c.components = append(c.components, described)
+	versions, errs := described.recipes()
+	return append(all, versions...), errors.Join(errs...)
 }
 
-func (c *Catalogue) recipe(ref string) (*Recipe, bool) {
+// readYAML reads recipes from a file; false if it is not there.
+func readYAML(file string, into any) (there bool, err error) {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading recipes: %w", err)
+	}
+	if err := yaml.UnmarshalStrict(data, into); err != nil {
+		return false, fmt.Errorf("%s: %w", file, err)
+	}
+	return true, nil
+}
+
+// Recipe returns the recipe of the image ref. It is bad input if there is none.
+func (c *Catalogue) Recipe(ref string) (*Recipe, error) {
 	c.recipesMu.Lock()
 	defer c.recipesMu.Unlock()
-	r, ok := c.recipes[ref]
-	return r, ok
+	if r := c.recipes[ref]; r != nil {
+		return r, nil
+	}
+	return nil, status.Input("no recipe makes image %q; there are %s", ref, strings.Join(slices.Sorted(maps.Keys(c.recipes)), ", "))
 }
 
 // order fills c.refs, bases first, and returns why an image cannot be built.
@@ -108,8 +130,8 @@ func (c *Catalogue) order() []error {
 	refs := slices.Sorted(maps.Keys(c.recipes))
 	for _, ref := range refs {
 		r := c.recipes[ref]
-		if r.Base != "" && c.recipes[r.Base] == nil {
-			errs = append(errs, r.wrong("base", "%v", c.unknown(r.Base)))
+		if _, err := c.Recipe(r.Base); r.Base != "" && err != nil {
+			errs = append(errs, r.wrong("base", "%v", err))
 		}
 		base := c.recipes[r.Base]
 		for range refs {
@@ -127,12 +149,6 @@ func (c *Catalogue) order() []error {
 	return errs
 }
 
-func (c *Catalogue) unknown(ref string) error {
-	c.recipesMu.Lock()
-	defer c.recipesMu.Unlock()
-	return status.Input("no recipe makes image %q; there are %s", ref, strings.Join(slices.Sorted(maps.Keys(c.recipes)), ", "))
-}
-
 // closure returns the refs and the bases they need, in order of build.
 func (c *Catalogue) closure(refs []string) ([]string, error) {
 	var needed []string
@@ -142,9 +158,9 @@ func (c *Catalogue) closure(refs []string) ([]string, error) {
 		if slices.Contains(needed, ref) {
 			return
 		}
-		r, ok := c.recipe(ref)
-		if !ok {
-			errs = append(errs, c.unknown(ref))
+		r, err := c.Recipe(ref)
+		if err != nil {
+			errs = append(errs, err)
 			return
 		}
 		if r.Base != "" {
@@ -163,15 +179,6 @@ func (c *Catalogue) CacheDir() string { return c.cache.dir }
 
 // Refs lists all images, each after its base.
 func (c *Catalogue) Refs() []string { return slices.Clone(c.refs) }
-
-// Recipe returns the recipe of the image ref. It is bad input if there is none.
-func (c *Catalogue) Recipe(ref string) (Recipe, error) {
-	r, ok := c.recipe(ref)
-	if !ok {
-		return Recipe{}, c.unknown(ref)
-	}
-	return *r, nil
-}
 
 // Entry is one image of the catalogue as List shows it.
 type Entry struct {
@@ -194,7 +201,7 @@ func (c *Catalogue) List(ctx context.Context) ([]Entry, error) {
 	}
 	entries := make([]Entry, 0, len(c.refs))
 	for _, ref := range c.refs {
-		r, _ := c.recipe(ref)
+		r, _ := c.Recipe(ref)
 		entry := Entry{Ref: ref, Component: r.Component, Version: r.Version, Form: r.Form}
 		if found := c.cache.entry(keys[ref]); found.damage == nil {
 			entry.Digest = found.Digest

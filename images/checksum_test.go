@@ -17,7 +17,7 @@ func TestTestedModules(t *testing.T) {
 	if len(modules) != 1 || modules[0].Ref != agent || modules[0].Path != "github.com/cilium/cilium" || modules[0].Version.Version != "v1.12.0" {
 		t.Fatalf("%+v", modules)
 	}
-	r, _ := c.recipe(agent)
+	r, _ := c.Recipe(agent)
 	sums := must.Read(t, r.module("").sum())
 	if want := "github.com/cilium/cilium v1.12.0 " + modules[0].Sum + "\n"; !strings.HasPrefix(modules[0].Sum, "h1:") || !strings.Contains(string(sums), want) {
 		t.Errorf("%s does not hold %q", filepath.Base(r.module("").sum()), want)

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"golang.org/x/mod/module"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/relapse-dev/relapse/topology/host"
 )
@@ -173,7 +174,7 @@ func (m goModule) compilerFlags() []string {
 // packageLines finds the names of packages in what go build -v says, a line each when
 // it begins to compile one.
 type packageLines struct {
-	packages map[string]bool
+	packages sets.Set[string]
 	report   func(name string)
 	rest     []byte // of a line that has not ended
 }
@@ -186,7 +187,7 @@ func (p *packageLines) Write(data []byte) (int, error) {
 			return len(data), nil
 		}
 		p.rest = rest
-		if name := string(line); p.packages[name] {
+		if name := string(line); p.packages.Has(name) {
 			p.report(name)
 		}
 	}

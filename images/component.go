@@ -2,10 +2,7 @@ package images
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,7 +10,6 @@ import (
 
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/semver"
-	"sigs.k8s.io/yaml"
 )
 
 // component is what a component.yaml says: how a vendor's component is built,
@@ -127,25 +123,8 @@ func (m vendorModule) at(version string) module.Version {
 
 const componentFile = "component.yaml"
 
-// readComponent reads the component.yaml of a folder; nil if it has none.
-func readComponent(folder string) (*component, error) {
-	file := filepath.Join(folder, componentFile)
-	data, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading component: %w", err)
-	}
-	c := &component{folder: folder, builds: map[string]*versionBuild{}}
-	if err := yaml.UnmarshalStrict(data, c); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	return c, errors.Join(c.validate()...)
-}
-
-func (c *component) validate() []error {
-	var errs []error
+// recipes are those of the catalogue's versions; the errors are all that is wrong with the file.
+func (c *component) recipes() (all []*Recipe, errs []error) {
 	wrong := func(field string, err error) {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %s: %w", filepath.Join(c.folder, componentFile), field, err))
@@ -167,12 +146,12 @@ func (c *component) validate() []error {
 			wrong(fmt.Sprintf("images[%d].ref", i), fmt.Errorf("expected ${version} in %q", image.Ref))
 		}
 		for _, version := range image.Versions {
-			if _, err := c.recipe(image, version); err != nil {
-				wrong(fmt.Sprintf("images[%d].versions", i), err)
-			}
+			r, err := c.recipe(image, version)
+			wrong(fmt.Sprintf("images[%d].versions", i), err)
+			all = append(all, r)
 		}
 	}
-	return errs
+	return all, errs
 }
 
 func (c *component) recipe(image componentRecipe, version string) (*Recipe, error) {
@@ -218,20 +197,6 @@ func (c *component) catalogued() []string {
 	}
 	slices.SortFunc(all, func(a, b string) int { return semver.Compare("v"+a, "v"+b) })
 	return slices.Compact(all)
-}
-
-func (c *component) recipes() ([]*Recipe, error) {
-	var all []*Recipe
-	for _, image := range c.Images {
-		for _, version := range image.Versions {
-			r, err := c.recipe(image, version)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, r)
-		}
-	}
-	return all, nil
 }
 
 // variables are what a recipe may name as ${NAME}: the version, its first three numbers, the module

@@ -22,10 +22,10 @@ func builds(t *testing.T) map[string]*versionBuild {
 	t.Helper()
 	all := map[string]*versionBuild{}
 	for _, file := range must.Get(filepath.Glob("*/" + componentFile))(t) {
-		folder := must.Get(filepath.Abs(filepath.Dir(file)))(t)
-		c := must.Get(readComponent(folder))(t)
+		c := &component{folder: must.Get(filepath.Abs(filepath.Dir(file)))(t), builds: map[string]*versionBuild{}}
+		must.Get(readYAML(file, c))(t)
 		for _, version := range c.catalogued() {
-			all[filepath.Base(folder)+"/"+version] = must.Get(c.build(version))(t)
+			all[filepath.Base(c.folder)+"/"+version] = must.Get(c.build(version))(t)
 		}
 	}
 	return all

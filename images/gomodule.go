@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // goModule is what programs are built in: a module of this tree.
@@ -72,18 +73,14 @@ func (m goModule) command(ctx context.Context, verb string, args ...string) *exe
 }
 
 // stale returns the import paths of the packages that go build would have to compile.
-func (m goModule) stale(ctx context.Context, args []string) (map[string]bool, error) {
+func (m goModule) stale(ctx context.Context, args []string) (sets.Set[string], error) {
 	out, err := output(m.command(ctx, "list", append([]string{
 		"-deps", "-trimpath", "-buildvcs=false", "-f={{if .Stale}}{{.ImportPath}}{{end}}",
 	}, args...)...))
 	if err != nil {
 		return nil, fmt.Errorf("listing the packages to compile: %w", err)
 	}
-	packages := map[string]bool{}
-	for name := range strings.FieldsSeq(string(out)) {
-		packages[name] = true
-	}
-	return packages, nil
+	return sets.New(strings.Fields(string(out))...), nil
 }
 
 func (m goModule) source(ctx context.Context, path string) (string, error) {

@@ -1,10 +1,10 @@
 package images
 
 import (
-	"bufio"
 	"compress/gzip"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -80,22 +80,19 @@ func builtIn() (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	config, err := gzip.NewReader(f)
+	var config []byte
+	zipped, err := gzip.NewReader(f)
+	if err == nil {
+		config, err = io.ReadAll(zipped)
+	}
 	if err != nil {
 		return "", fmt.Errorf("reading the kernel's configuration: %w", err)
 	}
-	set := map[string]bool{}
-	lines := bufio.NewScanner(config)
-	for lines.Scan() {
-		if option, is := strings.CutSuffix(lines.Text(), "=y"); is {
-			set[strings.TrimPrefix(option, "CONFIG_")] = true
-		}
-	}
 	var all strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(moduleOptions)) {
-		if set[moduleOptions[name]] {
+		if strings.Contains("\n"+string(config), "\nCONFIG_"+moduleOptions[name]+"=y\n") {
 			fmt.Fprintf(&all, "%s 0 0 - Live 0x0\n", name)
 		}
 	}
-	return all.String(), lines.Err()
+	return all.String(), nil
 }

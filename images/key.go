@@ -28,7 +28,7 @@ func (c *Catalogue) keys(ctx context.Context, refs []string) (map[string]string,
 	keys := map[string]string{}
 	for _, ref := range refs {
 		if _, done := c.known[ref]; !done {
-			r, _ := c.recipe(ref)
+			r, _ := c.Recipe(ref)
 			if err := c.derive(ctx, r); err != nil {
 				return nil, err
 			}

@@ -15,12 +15,6 @@ type Want struct {
 	Form Form
 }
 
-// ParseWant reads COMPONENT@VERSION. It returns false for a text without a version.
-func ParseWant(text string) (w Want, ok bool) {
-	w.Component, w.Version, ok = strings.Cut(text, "@")
-	return w, ok
-}
-
 // wants reports whether a recipe, or the pattern of one, makes an image of the component.
 func (w Want) wants(r *Recipe) bool {
 	return r.Component == w.Component && w.Component != "" || strings.HasPrefix(r.Ref, w.Component+":")
@@ -141,7 +135,7 @@ func (c *Catalogue) unknownVersion(w Want) error {
 func (c *Catalogue) Know(refs ...string) error {
 	var errs []error
 	for _, ref := range refs {
-		if _, known := c.recipe(ref); known {
+		if _, unknown := c.Recipe(ref); unknown == nil {
 			continue
 		}
 		name, tag, _ := strings.Cut(ref, ":") // vendors' refs have no port

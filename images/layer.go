@@ -80,7 +80,7 @@ func (w *layerWriter) writeItems(items []item) error {
 }
 
 func (w *layerWriter) writeItem(it item) error {
-	header := &tar.Header{Name: strings.TrimPrefix(path.Clean(it.path), "/"), Mode: int64(it.mode), ModTime: epoch}
+	header := &tar.Header{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(path.Clean(it.path), "/"), Mode: int64(it.mode), ModTime: epoch}
 	switch {
 	case it.directory:
 		header.Typeflag = tar.TypeDir
@@ -91,13 +91,8 @@ func (w *layerWriter) writeItem(it item) error {
 		header.Linkname = it.link
 		return w.WriteHeader(header)
 	case it.source == "":
-		header.Typeflag = tar.TypeReg
 		header.Size = int64(len(it.text))
-		if err := w.WriteHeader(header); err != nil {
-			return err
-		}
-		_, err := io.WriteString(w, it.text)
-		return err
+		return w.file(header, strings.NewReader(it.text))
 	}
 	f, err := os.Open(it.source)
 	if err != nil {
@@ -108,12 +103,15 @@ func (w *layerWriter) writeItem(it item) error {
 	if err != nil {
 		return err
 	}
-	header.Typeflag = tar.TypeReg
 	header.Size = info.Size()
+	return w.file(header, f)
+}
+
+func (w *layerWriter) file(header *tar.Header, content io.Reader) error {
 	if err := w.WriteHeader(header); err != nil {
 		return err
 	}
-	_, err = io.Copy(w, f)
+	_, err := io.Copy(w, content)
 	return err
 }
 

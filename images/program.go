@@ -37,25 +37,10 @@ func (c *Catalogue) Derive(ctx context.Context, ref string) error {
 	return err
 }
 
-// Source returns the folder in Go's module cache with the vendor's sources of
-// the component that an image holds, and downloads them if need be.
-func (c *Catalogue) Source(ctx context.Context, ref string) (string, error) {
-	r, err := c.ready(ctx, ref)
-	if err != nil {
-		return "", err
-	}
-	for _, p := range r.Programs {
-		if tested, err := r.tests(p); err == nil && tested.Path != "" && tested.Path == r.Module {
-			return r.module(p.In).source(ctx, r.Module)
-		}
-	}
-	return "", fmt.Errorf("image %s holds no program of a vendor's Go module", ref)
-}
-
 func (c *Catalogue) ready(ctx context.Context, ref string) (*Recipe, error) {
-	r, ok := c.recipe(ref)
-	if !ok {
-		return nil, c.unknown(ref)
+	r, err := c.Recipe(ref)
+	if err != nil {
+		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,15 +61,10 @@ type TestedModule struct {
 // TestedModules returns the vendors' modules that programs of images were built from, in
 // the order of the images. An image without such a program has none.
 func (c *Catalogue) TestedModules(ctx context.Context, refs []string) ([]TestedModule, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	var all []TestedModule
 	for _, ref := range refs {
-		r, known := c.recipe(ref)
-		if !known {
-			return nil, c.unknown(ref)
-		}
-		if err := c.derive(ctx, r); err != nil {
+		r, err := c.ready(ctx, ref)
+		if err != nil {
 			return nil, err
 		}
 		with, err := r.Differs()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 )
 
 // Pruned says what Prune did.
@@ -39,8 +40,12 @@ func (c *Catalogue) Prune(ctx context.Context) (Pruned, error) {
 	}
 	defer unlock()
 	var p Pruned
-	if p.Builds, err = c.cache.cleanIdle(); err != nil {
+	var running string
+	if p.Builds, running, err = c.cache.clean(); err != nil {
 		return p, err
+	}
+	if running != "" {
+		return p, fmt.Errorf("images are being built in %s: prune the cache when they are done", running)
 	}
 	entries, err := c.cache.entries()
 	if err != nil {
@@ -73,35 +78,17 @@ func diskUse(folder string) (size int64, err error) {
 			return err
 		}
 		info, err := file.Info()
-		if err == nil && !counted[inode(info)] {
-			counted[inode(info)] = true
+		if err != nil {
+			return err
+		}
+		if inode := info.Sys().(*syscall.Stat_t).Ino; !counted[inode] {
+			counted[inode] = true
 			size += info.Size()
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return 0, fmt.Errorf("measuring the image cache: %w", err)
 	}
 	return size, nil
-}
-
-// cleanIdle removes the folders that killed builds have left, and returns how
-// many. It is an error if a build is under way.
-func (c *cache) cleanIdle() (int, error) {
-	tmp := filepath.Join(c.dir, "tmp")
-	before, err := os.ReadDir(tmp)
-	if err == nil {
-		err = c.clean()
-	}
-	if err != nil {
-		return 0, fmt.Errorf("removing what interrupted image builds left: %w", err)
-	}
-	running, err := os.ReadDir(tmp)
-	if err != nil {
-		return 0, fmt.Errorf("looking for image builds: %w", err)
-	}
-	if len(running) > 0 {
-		return 0, fmt.Errorf("images are being built in %s: prune the cache when they are done", filepath.Join(tmp, running[0].Name()))
-	}
-	return len(before), nil
 }

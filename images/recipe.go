@@ -1,7 +1,6 @@
 package images
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"golang.org/x/mod/module"
-	"sigs.k8s.io/yaml"
 )
 
 // Form says how much of a vendor's component an image holds.
@@ -169,18 +167,11 @@ func (r *Recipe) expand(own *strings.Replacer) error {
 
 func readFolder(folder string) ([]*Recipe, error) {
 	file := filepath.Join(folder, "image.yaml")
-	data, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading recipe: %w", err)
-	}
 	var content struct {
 		Images []*Recipe `json:"images"`
 	}
-	if err := yaml.UnmarshalStrict(data, &content); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+	if there, err := readYAML(file, &content); err != nil || !there {
+		return nil, err
 	}
 	if len(content.Images) == 0 {
 		return nil, fmt.Errorf("%s: images: expected at least one image", file)

@@ -78,12 +78,12 @@ At the end it prints the time of each image's build, and the CPU time of all.`,
 		RunE: onCatalogue(func(cmd *cobra.Command, catalogue *images.Catalogue, args []string) error {
 			var refs []string
 			for _, arg := range args {
-				want, ok := images.ParseWant(arg)
+				component, version, ok := strings.Cut(arg, "@")
 				if !ok {
 					refs = append(refs, arg)
 					continue
 				}
-				found, err := catalogue.Find(want)
+				found, err := catalogue.Find(images.Want{Component: component, Version: version})
 				if err != nil {
 					return err
 				}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/mod/module"
 	"golang.org/x/sys/unix"
 
 	"github.com/relapse-dev/relapse/images"
@@ -52,7 +53,8 @@ func TestMasquerade(t *testing.T) {
 		{"1.11.1", []string{dsr}, true}, // and after it
 	} {
 		t.Run(fmt.Sprint(test.version, test.modes), func(t *testing.T) {
-			programs := must.Get(load(compile(t, module(t, test.version), test.modes)))(t)
+			source := must.Get(images.Download(t.Context(), module.Version{Path: "github.com/cilium/cilium", Version: "v" + test.version}))(t)
+			programs := must.Get(load(compile(t, source, test.modes)))(t)
 			defer programs.close()
 			must.NoError(t, errors.Join(programs.know(pod), programs.knowWorld()))
 			lab := newWire(t)
@@ -102,17 +104,6 @@ func compile(t *testing.T, module string, modes []string) (object string) {
 		}
 	}
 	return object
-}
-
-// module is the folder of Cilium's module at a version: the one that the slice
-// of that version is built from.
-func module(t *testing.T, version string) string {
-	t.Helper()
-	dir, err := must.Get(images.Open("../.."))(t).Source(t.Context(), "relapse.dev/cilium-rules:v"+version)
-	if err != nil {
-		t.Fatalf("fetching Cilium %s: %v", version, err)
-	}
-	return dir
 }
 
 // wire is a pod, its node and what is outside, each a network namespace.
