@@ -5,6 +5,7 @@ package kubeadm
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"net/netip"
 	"strings"
 	"text/template"
@@ -88,36 +89,30 @@ func changed[T any](change func(*T)) func(*unstructured.Unstructured) error {
 }
 
 func apply(ctx context.Context, lab *kindlab.Lab, of changes, names ...string) error {
-	objects, err := addons(ctx, lab, names...)
-	if err != nil {
-		return err
-	}
-	for _, o := range objects {
-		if change := of[o.GetKind()]; change != nil {
-			if err := change(o); err != nil {
-				return err
-			}
-		}
-	}
-	return workload.ApplyObjects(ctx, lab.Clusters[0], objects...)
-}
-
-func addons(ctx context.Context, lab *kindlab.Lab, names ...string) ([]*unstructured.Unstructured, error) {
 	cluster := lab.Clusters[0]
 	config, err := config(cluster.APIServer(), lab.Topology)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var manifest strings.Builder
 	for _, addon := range names {
 		text, err := lab.Node(cluster.Nodes()[0]).ExecInput(ctx, strings.NewReader(config),
 			"kubeadm", "init", "phase", "addon", addon, "--config", "/dev/stdin", "--print-manifest")
 		if err != nil {
-			return nil, err
+			return err
 		}
 		manifest.WriteString(text + "\n---\n")
 	}
-	return workload.Objects(manifest.String())
+	objects, err := workload.Objects(manifest.String())
+	for _, o := range objects {
+		if change := of[o.GetKind()]; change != nil {
+			err = errors.Join(err, change(o))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return workload.ApplyObjects(ctx, cluster, objects...)
 }
 
 // addonWithin bounds the start of an addon: its image is some 30 MB, and

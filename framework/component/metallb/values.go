@@ -2,7 +2,6 @@ package metallb
 
 import (
 	"fmt"
-	"slices"
 
 	"golang.org/x/mod/semver"
 
@@ -150,20 +149,15 @@ func Adapt(users map[string]any, versions ...string) (map[string]any, []chart.Re
 	return values, append(replaced, replace(values, versions)...)
 }
 
-func replace(values map[string]any, versions []string) []chart.Replacement {
-	return slices.Concat(each.Of(versions, func(version string) []chart.Replacement {
-		return Release{Version: version, Values: values}.replace(values)
-	})...)
-}
-
-// replace sets in values what the lab sets and the values have otherwise, and returns what it was.
-func (r Release) replace(values map[string]any) []chart.Replacement {
-	var replaced []chart.Replacement
-	for _, s := range r.Settings() {
-		was, there := chart.Get(values, s.Path)
-		if there && fmt.Sprint(was) != fmt.Sprint(s.Value) {
-			replaced = append(replaced, chart.Replacement{Users: true, Path: s.Path, Was: chart.Shown(s.Path, was), Is: chart.Text(s.Value), Why: s.Why})
-			chart.Set(values, s.Path, s.Value)
+// replace sets in values what the lab of a version sets and the values have otherwise, and returns what it was.
+func replace(values map[string]any, versions []string) (replaced []chart.Replacement) {
+	for _, version := range versions {
+		for _, s := range (Release{Version: version, Values: values}).Settings() {
+			was, there := chart.Get(values, s.Path)
+			if there && fmt.Sprint(was) != fmt.Sprint(s.Value) {
+				replaced = append(replaced, chart.Replacement{Users: true, Path: s.Path, Was: chart.Shown(s.Path, was), Is: chart.Text(s.Value), Why: s.Why})
+				chart.Set(values, s.Path, s.Value)
+			}
 		}
 	}
 	return replaced

@@ -36,20 +36,28 @@ crictl --timeout 30s stopp $sandbox`
 // starts the same pod again: its init containers first, with the images of the pod's own template
 // and with today's ConfigMaps and permissions. The newest template of its DaemonSet has no effect.
 func (p Pods) Crash(ctx context.Context, l *kindlab.Lab, node string) (Crashed, error) {
-	pods, err := p.List(ctx, l.Clusters[0])
+	pod, err := p.on(ctx, l.Clusters[0], node)
+	if err == nil && !Started(pod) {
+		err = fmt.Errorf("pod %s on %s was not started", pod.Name, node)
+	}
 	if err != nil {
 		return Crashed{}, err
 	}
-	i := slices.IndexFunc(pods, func(pod corev1.Pod) bool {
-		return pod.Spec.NodeName == node && pod.DeletionTimestamp == nil && Started(pod)
-	})
-	if i < 0 {
-		return Crashed{}, fmt.Errorf("%s has no pod of %s that was started", node, p)
+	if _, err := l.Node(node).Exec(ctx, "sh", "-ec", crash, "crash", string(pod.UID)); err != nil {
+		return Crashed{}, fmt.Errorf("stopping pod %s on %s: %w", pod.Name, node, err)
 	}
-	if _, err := l.Node(node).Exec(ctx, "sh", "-ec", crash, "crash", string(pods[i].UID)); err != nil {
-		return Crashed{}, fmt.Errorf("stopping pod %s on %s: %w", pods[i].Name, node, err)
+	return Crashed{Pod: pod, of: p}, nil
+}
+
+// on is the pod of a node that is not being deleted.
+func (p Pods) on(ctx context.Context, c *kindlab.Cluster, node string) (corev1.Pod, error) {
+	pods, err := p.List(ctx, c)
+	for _, pod := range pods {
+		if pod.Spec.NodeName == node && pod.DeletionTimestamp == nil {
+			return pod, nil
+		}
 	}
-	return Crashed{Pod: pods[i], of: p}, nil
+	return corev1.Pod{}, cmp.Or(err, fmt.Errorf("%s has no pod of %s", node, p))
 }
 
 // EndedError says that a pod worked and has ended since.
@@ -67,19 +75,11 @@ func (e *EndedError) Error() string {
 // until the pod is [Ready], and ends at once with an *EndedError if one of its containers was
 // started once more.
 func (p Pods) Steady(ctx context.Context, c *kindlab.Cluster, node string) (func(context.Context, time.Duration) error, error) {
-	pods, err := p.List(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	i := slices.IndexFunc(pods, func(pod corev1.Pod) bool { return pod.Spec.NodeName == node && pod.DeletionTimestamp == nil })
-	if i < 0 {
-		return nil, fmt.Errorf("%s has no pod of %s", node, p)
-	}
-	now := Crashed{Pod: pods[i], of: p, back: true}
+	pod, err := p.on(ctx, c, node)
 	return func(ctx context.Context, bound time.Duration) error {
-		_, err := now.Ready(ctx, c, bound)
+		_, err := Crashed{Pod: pod, of: p, back: true}.Ready(ctx, c, bound)
 		return err
-	}, nil
+	}, err
 }
 
 // Ready waits until the same pod is [Ready] again, each of its containers a new one. The value
@@ -93,25 +93,17 @@ func (c Crashed) Ready(ctx context.Context, cluster *kindlab.Cluster, bound time
 			if err != nil {
 				return false, "", err
 			}
-			var other []string
-			if i := c.among(pods); c.back && i >= 0 {
-				other = c.started(pods[i])
-			}
-			if len(other) > 0 {
-				ended = &EndedError{c.Pod.Name, c.Pod.Spec.NodeName, other}
+			now, again, saw := c.again(pods)
+			if more := c.started(now); c.back && len(more) > 0 {
+				ended = &EndedError{c.Pod.Name, c.Pod.Spec.NodeName, more}
 				return true, "", nil
 			}
-			again, saw := c.again(pods)
 			if again {
-				c.Pod, c.back = pods[c.among(pods)], true
+				c.Pod, c.back = now, true
 			}
 			return again, saw, nil
 		})
 	return c, cmp.Or(ended, err)
-}
-
-func (c Crashed) among(pods []corev1.Pod) int {
-	return slices.IndexFunc(pods, func(pod corev1.Pod) bool { return pod.UID == c.Pod.UID })
 }
 
 // Again reports whether the same pod is [Ready] with new containers, and what it is otherwise.
@@ -120,25 +112,24 @@ func (c Crashed) Again(ctx context.Context, cluster *kindlab.Cluster) (bool, str
 	if err != nil {
 		return false, "", err
 	}
-	again, saw := c.again(pods)
+	_, again, saw := c.again(pods)
 	return again, saw, nil
 }
 
-// again reports whether the pod is ready with new containers, and what it is otherwise.
-func (c Crashed) again(pods []corev1.Pod) (bool, string) {
-	i := c.among(pods)
-	if i < 0 {
-		return false, "it was deleted"
-	}
-	started := c.started(pods[i])
-	old := each.Where(slices.Sorted(maps.Keys(containers(pods[i]))), func(name string) bool { return !slices.Contains(started, name) })
+// again is the pod as it is now, empty if it is not there, and what Again reports.
+func (c Crashed) again(pods []corev1.Pod) (now corev1.Pod, again bool, saw string) {
+	now, there := each.First(pods, func(pod corev1.Pod) bool { return pod.UID == c.Pod.UID })
+	started := c.started(now)
+	old := each.Where(slices.Sorted(maps.Keys(containers(now))), func(name string) bool { return !slices.Contains(started, name) })
 	switch {
+	case !there:
+		return now, false, "it was deleted"
 	case !c.back && len(old) > 0:
-		return false, "not started again: " + strings.Join(old, ", ")
-	case !Ready(pods[i]):
-		return false, DescribePod(pods[i])
+		return now, false, "not started again: " + strings.Join(old, ", ")
+	case !Ready(now):
+		return now, false, DescribePod(now)
 	}
-	return true, ""
+	return now, true, ""
 }
 
 func (c Crashed) started(now corev1.Pod) []string {

@@ -31,12 +31,12 @@ func TestAgain(t *testing.T) {
 		{"ready", pod("same", "b", corev1.ConditionTrue), true, ""},
 		{"another pod", pod("", "b", corev1.ConditionTrue), false, "it was deleted"},
 	} {
-		if again, saw := crashed.again([]corev1.Pod{test.pod}); again != test.again || saw != test.saw {
+		if _, again, saw := crashed.again([]corev1.Pod{test.pod}); again != test.again || saw != test.saw {
 			t.Errorf("%s: %v, %q", test.name, again, saw)
 		}
 	}
 	back := Crashed{Pod: pod("same", "b", corev1.ConditionTrue), back: true}
-	if again, saw := back.again([]corev1.Pod{back.Pod}); !again || len(back.started(back.Pod)) > 0 {
+	if _, again, saw := back.again([]corev1.Pod{back.Pod}); !again || len(back.started(back.Pod)) > 0 {
 		t.Errorf("asked once more: %v, %q", again, saw)
 	}
 	must.Equal(t, "started once more", []string{"agent"}, back.started(pod("same", "c", corev1.ConditionTrue)))

@@ -81,24 +81,27 @@ func (a *adapter) set(path string, value any, why string) {
 	a.replaced = append(a.replaced, chart.Replacement{Path: path, Was: chart.Shown(path, was), Is: chart.Shown(path, value), Users: users, Why: why})
 }
 
-// remove leaves a value of the user to the chart's default, unless it is the same.
-func (a *adapter) remove(path, why string) {
-	was, there := chart.Get(a.values, path)
-	if !there {
-		return
+// remove leaves values of the user to the chart's defaults, unless they are the same.
+func (a *adapter) remove(why string, paths ...string) {
+	for _, path := range paths {
+		was, there := chart.Get(a.values, path)
+		if !there {
+			continue
+		}
+		chart.Remove(a.values, path)
+		usual, _ := a.get(path)
+		both := map[string]any{"": usual}
+		if chart.Text(chart.Merge(both, map[string]any{"": was})) != chart.Text(both) {
+			a.replaced = append(a.replaced, chart.Replacement{Path: path, Was: chart.Shown(path, was), Users: true, Why: why})
+		}
 	}
-	chart.Remove(a.values, path)
-	usual, _ := a.get(path)
-	both := map[string]any{"": usual}
-	if chart.Text(chart.Merge(both, map[string]any{"": was})) == chart.Text(both) {
-		return
-	}
-	a.replaced = append(a.replaced, chart.Replacement{Path: path, Was: chart.Shown(path, was), Users: true, Why: why})
 }
 
-func (a *adapter) off(path, why string) {
-	if value, _ := a.get(path); value != nil && fmt.Sprint(value) == "true" {
-		a.set(path, false, why)
+func (a *adapter) off(why string, paths ...string) {
+	for _, path := range paths {
+		if a.is(path, "true") {
+			a.set(path, false, why)
+		}
 	}
 }
 
@@ -182,12 +185,11 @@ func (a *adapter) images() {
 	const why = "the lab's registry has the images that relapse builds of each version, under the vendor's names"
 	for _, program := range []string{"", "operator."} {
 		for _, part := range []string{"repository", "tag", "digest", "genericDigest", "override", "suffix", "pullPolicy"} {
-			a.remove(program+"image."+part, why)
+			a.remove(why, program+"image."+part)
 		}
 		a.set(program+"image.useDigest", false, "an image that is built here has another digest than the vendor's")
 	}
-	a.remove("imagePullSecrets", why)
-	a.remove("operator.image.pullSecrets", why)
+	a.remove(why, "imagePullSecrets", "operator.image.pullSecrets")
 }
 
 // others are values that a lab leaves to the chart's defaults, with the reason.
@@ -226,11 +228,9 @@ var others = []struct {
 // nodes leaves out what names nodes of the user, or files, volumes and objects that they have.
 func (a *adapter) nodes() {
 	for _, o := range others {
-		for _, path := range o.paths {
-			a.remove(path, o.why)
-		}
+		a.remove(o.why, o.paths...)
 	}
-	a.remove("MTU", "it is detected from the lab's own devices")
+	a.remove("it is detected from the lab's own devices", "MTU")
 	for _, mode := range []string{"native", "best-effort"} {
 		if a.is("loadBalancer.acceleration", mode) {
 			a.set("loadBalancer.acceleration", "disabled", "the lab's devices are veth pairs, which lose what XDP sends back to where it came from, "+
@@ -255,7 +255,7 @@ func (a *adapter) nodes() {
 		})
 	}
 	for _, key := range ofMachine {
-		a.remove("extraConfig."+key, "the lab has other devices, addresses and files")
+		a.remove("the lab has other devices, addresses and files", "extraConfig."+key)
 	}
 }
 
@@ -292,9 +292,8 @@ func (a *adapter) addresses(lab Lab) {
 	if _, users := a.get("egressMasqueradeInterfaces"); users {
 		a.set("egressMasqueradeInterfaces", lab.Device, deviceWhy)
 	}
-	a.remove("l2podAnnouncements.interface", deviceWhy) // the chart's default
-	a.remove("l2podAnnouncements.interfacePattern", deviceWhy)
-	a.remove("nodePort.addresses", "the lab's nodes have other addresses")
+	a.remove(deviceWhy, "l2podAnnouncements.interface", "l2podAnnouncements.interfacePattern") // the first is the chart's default
+	a.remove("the lab's nodes have other addresses", "nodePort.addresses")
 
 	for _, own := range []chart.Setting{{Path: "cluster.name", Value: "lab"}, {Path: "cluster.id", Value: int64(0)}} {
 		if value, users := a.get(own.Path); users && len(placeholder.In(value)) > 0 {
@@ -302,10 +301,7 @@ func (a *adapter) addresses(lab Lab) {
 		}
 	}
 	const apiWhy = "that is the address of the lab's API server"
-	a.remove("k8sServiceHostRef", apiWhy)
-	a.remove("k8s.apiServerURLs", apiWhy)
-	a.remove("k8sServiceLookupConfigMapName", apiWhy)
-	a.remove("k8sServiceLookupNamespace", apiWhy)
+	a.remove(apiWhy, "k8sServiceHostRef", "k8s.apiServerURLs", "k8sServiceLookupConfigMapName", "k8sServiceLookupNamespace")
 	if host, users := a.get("k8sServiceHost"); replacesProxy || users && host != "" {
 		a.set("k8sServiceHost", lab.APIServer.String(), apiWhy)
 		a.set("k8sServicePort", apiPort, apiWhy)
@@ -333,9 +329,8 @@ func (a *adapter) addresses(lab Lab) {
 		}
 	}
 	if !a.is("ipv6.enabled", "true") {
-		for _, path := range []string{"k8s.requireIPv6PodCIDR", "enableIPv6BIGTCP", "nat46x64Gateway", "underlayProtocol"} {
-			a.remove(path, "the lab's networks are of IPv4: the values lack ipv6.enabled: true")
-		}
+		a.remove("the lab's networks are of IPv4: the values lack ipv6.enabled: true",
+			"k8s.requireIPv6PodCIDR", "enableIPv6BIGTCP", "nat46x64Gateway", "underlayProtocol")
 	}
 	for i, own := range []string{lab.Device, lab.Device, lab.Pods.String(), fmt.Sprint(lab.NodeMask), lab.Pods.String()} {
 		if _, users := a.get("extraConfig." + ofLab[i]); users {
@@ -348,31 +343,19 @@ func (a *adapter) addresses(lab Lab) {
 func (a *adapter) besides() {
 	const envoyWhy = "Envoy is not a Go program, and relapse does not build it"
 	a.set("envoy.enabled", false, envoyWhy)
-	for _, path := range []string{
-		"l7Proxy", "envoyConfig.enabled", "ingressController.enabled", "gatewayAPI.enabled",
-	} {
-		a.off(path, envoyWhy)
-	}
+	a.off(envoyWhy, "l7Proxy", "envoyConfig.enabled", "ingressController.enabled", "gatewayAPI.enabled")
 	if a.is("loadBalancer.l7.backend", "envoy") {
 		a.set("loadBalancer.l7.backend", "disabled", envoyWhy)
 	}
-	a.off("hubble.enabled", "Hubble needs certificates, and relapse does not build its relay and its UI")
-	for _, path := range []string{
+	a.off("Hubble needs certificates, and relapse does not build its relay and its UI", "hubble.enabled")
+	a.off("relapse does not build its images",
 		"hubble.relay.enabled", "hubble.ui.enabled", "clustermesh.useAPIServer", "clustermesh.config.enabled",
 		"nodeinit.enabled", "preflight.enabled", "authentication.mutual.spire.enabled",
-		"encryption.ztunnel.enabled", "standaloneDnsProxy.enabled", "clustermesh.mcsapi.enabled", "clustermesh.enableMCSAPISupport",
-	} {
-		a.off(path, "relapse does not build its images")
-	}
-	for _, path := range []string{
-		"prometheus.serviceMonitor.enabled", "operator.prometheus.serviceMonitor.enabled", "envoy.prometheus.serviceMonitor.enabled",
-		"hubble.metrics.serviceMonitor.enabled",
-	} {
-		a.off(path, "a lab has no Prometheus operator")
-	}
-	for _, path := range []string{"dashboards.enabled", "operator.dashboards.enabled", "hubble.metrics.dashboards.enabled"} {
-		a.off(path, "a lab has no Grafana, and no namespace for its dashboards")
-	}
+		"encryption.ztunnel.enabled", "standaloneDnsProxy.enabled", "clustermesh.mcsapi.enabled", "clustermesh.enableMCSAPISupport")
+	a.off("a lab has no Prometheus operator", "prometheus.serviceMonitor.enabled", "operator.prometheus.serviceMonitor.enabled",
+		"envoy.prometheus.serviceMonitor.enabled", "hubble.metrics.serviceMonitor.enabled")
+	a.off("a lab has no Grafana, and no namespace for its dashboards",
+		"dashboards.enabled", "operator.dashboards.enabled", "hubble.metrics.dashboards.enabled")
 }
 
 // Mode is what a rendered ConfigMap cilium-config chooses.
@@ -434,38 +417,33 @@ func (m Mode) String() string {
 	if m.Encryption != "" {
 		parts = append(parts, "encryption "+m.Encryption)
 	}
-	rest := len(parts)
-	for name, on := range map[string]bool{"IPIP": m.IPIP, "netkit": m.Netkit, "Geneve for DSR": m.Geneve} {
-		if on {
-			parts = append(parts, name)
+	for _, besides := range []struct {
+		name string
+		is   bool
+	}{{"Geneve for DSR", m.Geneve}, {"IPIP", m.IPIP}, {"netkit", m.Netkit}} {
+		if besides.is {
+			parts = append(parts, besides.name)
 		}
 	}
-	slices.Sort(parts[rest:])
 	return strings.Join(parts, ", ")
 }
 
 // Devices are the kinds of network devices, and xfrm for IPsec, that the mode needs of the
 // kernel, with the value that asks for each.
 func (m Mode) Devices() map[string]string {
-	need := map[string]string{}
-	if m.Tunnel != "" {
-		need[m.Tunnel] = "tunnelProtocol " + m.Tunnel
-	}
-	for kind, asks := range map[string]struct {
-		by string
-		is bool
-	}{
-		"wireguard": {"encryption.type wireguard", m.Encryption == "wireguard"},
-		"xfrm":      {"encryption.type ipsec", m.Encryption == "ipsec"},
-		"ipip":      {"IPIP", m.IPIP},
-		"netkit":    {"bpf.datapathMode netkit", m.Netkit},
-		"geneve":    {"loadBalancer.dsrDispatch geneve", m.Geneve},
-	} {
-		if asks.is {
-			need[kind] = asks.by
+	all := map[string]string{}
+	need := func(is bool, kind, by string) {
+		if is {
+			all[kind] = by
 		}
 	}
-	return need
+	need(m.Tunnel != "", m.Tunnel, "tunnelProtocol "+m.Tunnel)
+	need(m.Encryption == "wireguard", "wireguard", "encryption.type wireguard")
+	need(m.Encryption == "ipsec", "xfrm", "encryption.type ipsec")
+	need(m.IPIP, "ipip", "IPIP")
+	need(m.Netkit, "netkit", "bpf.datapathMode netkit")
+	need(m.Geneve, "geneve", "loadBalancer.dsrDispatch geneve")
+	return all
 }
 
 // Part is a part of Cilium that values switch on, and what a lab does with it.
