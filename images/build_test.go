@@ -125,9 +125,7 @@ func TestBuildReuses(t *testing.T) {
 	var steps []Step
 	summary := must.Get(c.Build(t.Context(), []string{"x.dev/b:1"}, func(e Event) { steps = append(steps, e.Step) }))(t)
 	must.Equal(t, "steps", []Step{Reused, Assembling, Built}, steps)
-	if len(summary.Built) != 1 || summary.Built[0].Ref != "x.dev/b:1" || !slices.Equal(summary.Reused, []string{"x.dev/a:1"}) {
-		t.Errorf("summary is %+v", summary)
-	}
+	must.Equal(t, "built and reused", "x.dev/b:1 x.dev/a:1", summary.Built[0].Ref+" "+strings.Join(summary.Reused, " "))
 }
 
 // What is compiled is told package by package, with the number of those to come, and

@@ -65,16 +65,11 @@ func TestKernelModules(t *testing.T) {
 			files := filesOf(t, built)
 			program := filepath.Join(t.TempDir(), "v")
 			must.NoError(t, os.WriteFile(program, []byte(files["v"]), 0o755))
-			if out, err := exec.Command(program).CombinedOutput(); string(out) != test.says || err != nil {
-				t.Errorf("it says %q, %v, want %q", out, err, test.says)
-			}
-			if lists, there := files["etc/v/modules"]; lists != test.lists || there == test.modules {
-				t.Errorf("its file is there: %t, with %q, want %q", there, lists, test.lists)
-			}
+			must.Equal(t, "it says", test.says, string(must.Get(exec.Command(program).CombinedOutput())(t)))
+			lists, there := files["etc/v/modules"]
+			must.Equal(t, "its file is there, and lists", [2]any{!test.modules, test.lists}, [2]any{there, lists})
 			modules := must.Get(c.TestedModules(t.Context(), refs))(t)
-			if says := "reading modules from /etc/v/modules"; strings.Contains(modules[0].With, says) == test.modules {
-				t.Errorf("reports say that it is built with %q", modules[0].With)
-			}
+			must.Equal(t, modules[0].With, !test.modules, strings.Contains(modules[0].With, "reading modules from /etc/v/modules"))
 		})
 	}
 	must.Equal(t, digests, 3, len(digests))

@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // Two bundles as containerd names them.
@@ -67,9 +69,7 @@ func TestRequestFile(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			path, kind := requestFile(strings.Fields(test.args))
-			if path != test.path || kind != test.kind {
-				t.Errorf("requestFile(%s) = %q, %d, want %q, %d", test.args, path, kind, test.path, test.kind)
-			}
+			must.Equal(t, test.args, [2]any{test.path, test.kind}, [2]any{path, kind})
 		})
 	}
 }
@@ -79,8 +79,6 @@ func FuzzRequestFile(f *testing.F) {
 	f.Add("exec\x00--process=/p\x00c1\x00--\x00-")
 	f.Fuzz(func(t *testing.T, line string) {
 		path, kind := requestFile(strings.Split(line, "\x00"))
-		if (kind == noRequest) != (path == "") {
-			t.Errorf("path %q with kind %d", path, kind)
-		}
+		must.Equal(t, line, path == "", kind == noRequest)
 	})
 }

@@ -2,16 +2,15 @@ package calico
 
 import (
 	"net/netip"
-	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -20,16 +19,9 @@ func TestObjects(t *testing.T) {
 	apiServer := netip.MustParseAddrPort("10.50.0.11:6443")
 	objects, err := Calico{PodCIDR: netip.MustParsePrefix("10.52.0.0/16"), Method: "can-reach=10.50.0.254", Poll: 5 * time.Second}.objects(manifest, apiServer)
 	must.NoError(t, err)
-	var kinds []string
-	for _, o := range objects {
-		kinds = append(kinds, o.GetKind())
-	}
-	if want := []string{"ConfigMap", "DaemonSet"}; !slices.Equal(kinds, want) {
-		t.Fatalf("got %v, want %v", kinds, want)
-	}
-	if got := objects[0].Object["data"]; !reflect.DeepEqual(got, map[string]any{"KUBERNETES_SERVICE_HOST": "10.50.0.11", "KUBERNETES_SERVICE_PORT": "6443"}) {
-		t.Errorf("the API server is at %v", got)
-	}
+	kinds := each.Of(objects, (*unstructured.Unstructured).GetKind)
+	must.Equal(t, "objects", []string{"ConfigMap", "DaemonSet"}, kinds)
+	must.Equal(t, "the API server is at", any(map[string]any{"KUBERNETES_SERVICE_HOST": "10.50.0.11", "KUBERNETES_SERVICE_PORT": "6443"}), objects[0].Object["data"])
 	var set appsv1.DaemonSet
 	must.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(objects[1].Object, &set))
 	container := set.Spec.Template.Spec.Containers[0]
@@ -41,9 +33,8 @@ func TestObjects(t *testing.T) {
 		"IP": "autodetect", "NODENAME": "", "CALICO_IPV4POOL_IPIP": "Never", "CALICO_IPV4POOL_CIDR": "10.52.0.0/16",
 		"IP_AUTODETECTION_METHOD": "can-reach=10.50.0.254", "AUTODETECT_POLL_INTERVAL": "5s",
 	}
-	if diff := cmp.Diff(want, got); diff != "" || len(container.Env) != len(want) {
-		t.Errorf("%d variables (-want +got):\n%s", len(container.Env), diff)
-	}
+	must.Equal(t, "", want, got)
+	must.Equal(t, "variables", len(want), len(container.Env))
 	must.Equal(t, "the vendor's image is no more", Images("3.28.5")[0], container.Image)
 	other := strings.ReplaceAll(manifest, "- name: calico-node", "- name: another")
 	must.Fail(t, must.Err((Calico{}).objects(other, apiServer)), "no container calico-node")
@@ -69,7 +60,5 @@ func TestLastLook(t *testing.T) {
 			}
 		})
 	}
-	if _, err := lastLook("yesterday" + look); err == nil {
-		t.Error("a line without a time is taken for one")
-	}
+	must.Fail(t, must.Err(lastLook("yesterday"+look)))
 }

@@ -2,11 +2,11 @@ package chart
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -32,9 +32,7 @@ func names(objects []unstructured.Unstructured) []string {
 
 func TestRender(t *testing.T) {
 	c := load(t)
-	if c.Name != "app" || c.Version != "1.2.3" {
-		t.Fatalf("it is %s %s", c.Name, c.Version)
-	}
+	must.Equal(t, "", "app 1.2.3", c.Name+" "+c.Version)
 	users := values(t, "{mode: native, hidden: {key: x}, nodeSelector: {zone: a}, crds: {enabled: true}}")
 	before := values(t, "{mode: native, hidden: {key: x}, nodeSelector: {zone: a}, crds: {enabled: true}}")
 	r := must.Get(c.Render(Release{
@@ -55,17 +53,13 @@ func TestRender(t *testing.T) {
 	}
 	data, _, err := unstructured.NestedStringMap(Find(r.Objects, "ConfigMap", "app-config").Object, "data")
 	want := map[string]string{"mode": "native", "kubernetes": "v1.34.4", "monitored": "true", "hidden": "x"}
-	if diff := cmp.Diff(want, data); err != nil || diff != "" {
-		t.Errorf("%v, (-want +got):\n%s", err, diff)
-	}
+	must.NoError(t, err)
+	must.Equal(t, "data", want, data)
 	selector, _, err := unstructured.NestedStringMap(Find(r.Objects, "Deployment", "app").Object, "spec", "template", "spec", "nodeSelector")
-	if diff := cmp.Diff(map[string]string{"kubernetes.io/os": "linux", "zone": "a"}, selector); err != nil || diff != "" {
-		t.Errorf("%v, (-want +got):\n%s", err, diff)
-	}
+	must.NoError(t, err)
+	must.Equal(t, "selector", map[string]string{"kubernetes.io/os": "linux", "zone": "a"}, selector)
 	must.Equal(t, "the user's values were changed", before, users)
-	if Find(r.Objects, "ConfigMap", "another") != nil {
-		t.Error("an object that is not there was found")
-	}
+	must.Equal(t, "an object that is not there", nil, Find(r.Objects, "ConfigMap", "another"))
 }
 
 // A chart is read again for each release: a chart it depends on that one release leaves out
@@ -89,9 +83,7 @@ func TestRefused(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := load(t).Render(Release{Name: "r", Namespace: "n", Values: values(t, test.users), KubeVersion: test.kubernetes})
-			if err == nil || err.Error() != test.want {
-				t.Errorf("got  %v\nwant %s", err, test.want)
-			}
+			must.Equal(t, "", test.want, fmt.Sprint(err))
 			var refused *RefusedError
 			must.Equal(t, err, strings.Contains(test.want, "refuses"), errors.As(err, &refused))
 		})
@@ -122,10 +114,8 @@ func TestUnread(t *testing.T) {
 			must.Equal(t, "", test.want, got)
 		})
 	}
-	var refused *RefusedError
-	if _, err := load(t).Unread(t.Context(), Release{Name: "r", Namespace: "n", Values: values(t, "{old: 1, mod: 2}"), KubeVersion: "1.34.4"}); !errors.As(err, &refused) {
-		t.Errorf("values that the chart refuses: %v", err)
-	}
+	_, err := load(t).Unread(t.Context(), Release{Name: "r", Namespace: "n", Values: values(t, "{old: 1, mod: 2}"), KubeVersion: "1.34.4"})
+	must.Equal(t, err, true, errors.As(err, new(*RefusedError)))
 }
 
 func TestRenders(t *testing.T) {

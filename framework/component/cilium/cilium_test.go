@@ -79,9 +79,8 @@ func TestMasquerade(t *testing.T) {
 		{"but for another range", pods, netip.MustParsePrefix("10.20.30.0/25"), false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if rule, there := Masquerade(rules, test.pods, test.native); there != test.want {
-				t.Errorf("%v, %q; want %v", there, rule.Text, test.want)
-			}
+			rule, there := Masquerade(rules, test.pods, test.native)
+			must.Equal(t, rule.Text, test.want, there)
 		})
 	}
 }

@@ -14,10 +14,8 @@ func TestConfig(t *testing.T) {
 	text := must.Get(config(netip.MustParseAddrPort("10.50.0.11:6443"), topology.Topology{Clusters: []topology.Cluster{{
 		PodCIDR: netip.MustParsePrefix("10.52.0.0/16"), ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
 	}}}))(t)
-	objects, err := workload.Objects(text)
-	if err != nil || len(objects) != 3 {
-		t.Fatalf("%d objects, %v", len(objects), err)
-	}
+	objects := must.Get(workload.Objects(text))(t)
+	must.Equal(t, "objects", 3, len(objects))
 	cluster := objects[1].Object
 	must.Equal(t, "the nodes reach the API server at", "10.50.0.11:6443", cluster["controlPlaneEndpoint"])
 	must.Equal(t, "version", "v"+KubernetesVersion, cluster["kubernetesVersion"])

@@ -1,12 +1,15 @@
 package kubeadm
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestCorefile(t *testing.T) {
@@ -54,9 +57,7 @@ func TestCorefile(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			c, err := NewCorefile(test.text, upstream)
 			if test.err != "" {
-				if err == nil || err.Error() != test.err {
-					t.Fatalf("got  %v\nwant %s", err, test.err)
-				}
+				must.Equal(t, "", test.err, fmt.Sprint(err))
 				return
 			}
 			if err != nil || c.Zone != test.zone || !slices.Equal(c.Replaced, test.replaced) || !strings.Contains(c.Text, test.has) {
@@ -75,10 +76,7 @@ func TestReverse(t *testing.T) {
 		".:53 {\n    kubernetes cluster.local\n" + forward:                                                                 false,
 		"10.in-addr.arpa:53 {\n    forward . 10.1.2.3\n}\n.:53 {\n    kubernetes cluster.local in-addr.arpa\n" + forward:   false,
 	} {
-		c, err := NewCorefile(text, netip.MustParseAddrPort("10.64.4.11:5300"))
-		if err != nil || c.Reverse != want {
-			t.Errorf("%q: reverse %t, %v; want %t", text, c.Reverse, err, want)
-		}
+		must.Equal(t, text, want, must.Get(NewCorefile(text, netip.MustParseAddrPort("10.64.4.11:5300")))(t).Reverse)
 	}
 }
 

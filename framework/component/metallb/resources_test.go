@@ -33,6 +33,10 @@ const (
 	advertisement = "apiVersion: metallb.io/v1beta1\nkind: BGPAdvertisement\nmetadata: {name: a}\nspec: {ipAddressPools: [p], aggregationLength: 32, peers: [leaf1]}\n---\n"
 )
 
+func namesOf(r Resources) string {
+	return each.Joined(r.Objects, " ", (*unstructured.Unstructured).GetName)
+}
+
 func TestResources(t *testing.T) {
 	second := strings.ReplaceAll(peer, "leaf1", "leaf2")
 	secret := "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n---\n"
@@ -48,17 +52,13 @@ func TestResources(t *testing.T) {
 		"BGPAdvertisement a: peers: [\"leaf1\"] is removed: the lab has one router",
 		"L2Advertisement: what answers by ARP is not exercised: each pool is announced by BGP as well, whose route a router prefers",
 	}
-	if !slices.Equal(r.Replaced, want) {
-		t.Errorf("replaced\n%s\nwant\n%s", strings.Join(r.Replaced, "\n"), strings.Join(want, "\n"))
-	}
+	must.Equal(t, "replaced", want, r.Replaced)
 	got := each.Of(r.Objects, func(o *unstructured.Unstructured) string { return o.GetNamespace() + "/" + o.GetName() })
-	if !slices.Equal(got, []string{"metallb-system/p", "metallb-system/leaf1", "metallb-system/a", "metallb-system/l2"}) || !r.BGP || r.Layer2 != "" {
-		t.Errorf("objects %v", got)
-	}
+	must.Equal(t, "objects", []string{"metallb-system/p", "metallb-system/leaf1", "metallb-system/a", "metallb-system/l2"}, got)
+	must.Equal(t, "BGP, and no layer 2", [2]any{true, ""}, [2]any{r.BGP, r.Layer2})
 	for path, want := range map[string]string{"peerAddress": "10.65.4.254", "holdTime": "9s"} {
-		if value, _, _ := unstructured.NestedString(r.Objects[1].Object, "spec", path); value != want {
-			t.Errorf("the peer's %s is %q, want %s", path, value, want)
-		}
+		value, _, _ := unstructured.NestedString(r.Objects[1].Object, "spec", path)
+		must.Equal(t, path, want, value)
 	}
 }
 
@@ -94,10 +94,8 @@ func TestResourcesAreCompleted(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := must.Get(NewResources(test.text, lab))(t)
-			names := each.Of(r.Objects, (*unstructured.Unstructured).GetName)
-			if got := strings.Join(names, " "); got != test.objects || !slices.Equal(r.Replaced, test.replaced) {
-				t.Errorf("objects %s, want %s; replaced\n%s\nwant\n%s", got, test.objects, strings.Join(r.Replaced, "\n"), strings.Join(test.replaced, "\n"))
-			}
+			must.Equal(t, "objects", test.objects, namesOf(r))
+			must.Equal(t, "replaced", test.replaced, r.Replaced)
 		})
 	}
 }
@@ -137,15 +135,8 @@ func TestBFD(t *testing.T) {
 			n := lab
 			n.Router = test.router
 			r := must.Get(NewResources(test.text, n))(t)
-			names := each.Of(r.Objects, (*unstructured.Unstructured).GetName)
-			if got := strings.Join(names, " "); got != test.objects || r.BFD != test.want {
-				t.Errorf("objects %s, want %s; BFD %v, want %v", got, test.objects, r.BFD, test.want)
-			}
-			for _, says := range test.says {
-				if !slices.Contains(r.Replaced, says) {
-					t.Errorf("%q is not among\n%s", says, strings.Join(r.Replaced, "\n"))
-				}
-			}
+			must.Equal(t, "objects, BFD", [2]any{test.objects, test.want}, [2]any{namesOf(r), r.BFD})
+			must.Contain(t, strings.Join(r.Replaced, "\n")+"\n", each.Of(test.says, func(says string) string { return says + "\n" })...)
 		})
 	}
 }
@@ -184,9 +175,7 @@ func TestResourcesOfLayer2(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := must.Get(NewResources(test.text, lab))(t)
-			var names []string
 			for _, o := range r.Objects {
-				names = append(names, o.GetName())
 				selectors, _, _ := unstructured.NestedSlice(o.Object, "spec", "nodeSelectors")
 				if o.GetKind() == kindLayer2 && !strings.Contains(fmt.Sprint(selectors), "values:[w1 w2]") {
 					t.Errorf("%s is of the nodes %v", o.GetName(), selectors)
@@ -196,9 +185,8 @@ func TestResourcesOfLayer2(t *testing.T) {
 					t.Errorf("BGP announces %s", test.pool)
 				}
 			}
-			if got := strings.Join(names, " "); got != test.objects || r.Layer2 != test.pool || r.BGP != test.bgp || !slices.Equal(r.Replaced, test.replaced) {
-				t.Errorf("objects %s, layer 2 %s, BGP %t; replaced\n%s", got, r.Layer2, r.BGP, strings.Join(r.Replaced, "\n"))
-			}
+			must.Equal(t, "objects, layer 2, BGP", [3]any{test.objects, test.pool, test.bgp}, [3]any{namesOf(r), r.Layer2, r.BGP})
+			must.Equal(t, "replaced", test.replaced, r.Replaced)
 		})
 	}
 }
@@ -226,9 +214,8 @@ func TestResourcesOfBothFamilies(t *testing.T) {
 			n.Dual = test.dual
 			r := must.Get(NewResources(test.text, n))(t)
 			pools := slices.DeleteFunc(r.Of(kindPool), func(o *unstructured.Unstructured) bool { return !has(o, objects.IPv6) })
-			if r.BothFamilies != test.both || r.CarriesBoth != test.carries || len(pools) != 1 || test.says != "" && !slices.Contains(r.Replaced, test.says) {
-				t.Errorf("%t, %t, pools of both %d; replaced\n%s", r.BothFamilies, r.CarriesBoth, len(pools), strings.Join(r.Replaced, "\n"))
-			}
+			must.Equal(t, "both, carries, pools", [3]any{test.both, test.carries, 1}, [3]any{r.BothFamilies, r.CarriesBoth, len(pools)})
+			must.Contain(t, strings.Join(r.Replaced, "\n"), test.says)
 		})
 	}
 }
@@ -251,15 +238,11 @@ func TestResourcesAreRefused(t *testing.T) {
 		"a prefix around all of them": {in("10.0.0.0/8"), "IPAddressPool p: spec.addresses: 10.0.0.0/8 overlaps 10.65.4.0/24, a network of the lab: expected --subnets with a prefix that the pools leave free"},
 		"a pool that is none":         {in("all"), `IPAddressPool p: spec.addresses: "all": expected a range such as 192.0.2.0/24 or 192.0.2.1-192.0.2.9`},
 	} {
-		if _, err := NewResources(test.text, lab); err == nil || err.Error() != test.err {
-			t.Errorf("%s: got  %v\nwant %s", name, err, test.err)
-		}
+		must.Equal(t, name, test.err, fmt.Sprint(must.Err(NewResources(test.text, lab))))
 	}
 }
 
 func TestDefaultResources(t *testing.T) {
-	r, err := DefaultResources(lab)
-	if err != nil || len(r.Objects) != 3 || r.Replaced != nil {
-		t.Errorf("%v; %d objects, replaced %v", err, len(r.Objects), r.Replaced)
-	}
+	r := must.Get(DefaultResources(lab))(t)
+	must.Equal(t, "objects, replaced", [2]int{3, 0}, [2]int{len(r.Objects), len(r.Replaced)})
 }

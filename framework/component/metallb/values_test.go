@@ -3,7 +3,6 @@ package metallb
 import (
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -31,20 +30,14 @@ func TestMode(t *testing.T) {
 		{"0.14.9", "{speaker: {frr: {enabled: false}}, frrk8s: {external: true, namespace: frr-k8s-system}}", FRRK8s},
 	} {
 		r := Release{Version: test.version, Values: values(t, test.values)}
-		if got := r.Mode(); got != test.want {
-			t.Errorf("%s with %q runs in mode %s, want %s", test.version, test.values, got, test.want)
-		}
-		if frr := slices.Contains(r.Images(), "quay.io/frrouting/frr:10.3"); frr != (test.want == FRR) {
-			t.Errorf("%s with %q: images %q", test.version, test.values, r.Images())
-		}
+		must.Equal(t, test, test.want, r.Mode())
+		must.Equal(t, test, test.want == FRR, slices.Contains(r.Images(), "quay.io/frrouting/frr:10.3"))
 		for _, mode := range []string{Native, FRR} {
 			r.Values = In(mode, nil)
 			must.Equal(t, test.version, mode, r.Mode())
 		}
 	}
-	if got := ModeOf(Release{Version: "0.13.9"}, Release{Version: "0.13.12"}); got != "native to frr" {
-		t.Errorf("an upgrade of the chart's defaults is one of %s", got)
-	}
+	must.Equal(t, "an upgrade of the chart's defaults", "native to frr", ModeOf(Release{Version: "0.13.9"}, Release{Version: "0.13.12"}))
 }
 
 func TestAdapt(t *testing.T) {
@@ -70,13 +63,10 @@ prometheus: {serviceMonitor: {enabled: true}, podMonitor: {enabled: false}}
 		`speaker.updateStrategy: a map of 1 is replaced by {"type":"OnDelete"}: speakers are replaced node by node`,
 		`speaker.frr.image.tag: "9.1.0" is replaced by "10.3": the FRR of a lab is Debian 13's`,
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("replaced\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
+	must.Equal(t, "replaced", want, got)
 	for path, want := range map[string]any{"speaker.logLevel": "debug", "speaker.frr.enabled": true} {
-		if got, _ := chart.Get(adapted, path); got != want {
-			t.Errorf("%s is %v, want %v", path, got, want)
-		}
+		got, _ := chart.Get(adapted, path)
+		must.Equal(t, path, want, got)
 	}
 	if _, there := chart.Get(users, "loadBalancerClass"); !there {
 		t.Error("the user's values were changed")
@@ -106,9 +96,7 @@ func TestReplacedFRR(t *testing.T) {
 			if test.mode != "" {
 				adapted = In(test.mode, adapted)
 			}
-			if got = append(got, Overrides(adapted, test.versions...)...); !slices.Equal(got, test.want) {
-				t.Errorf("%q, want %q", got, test.want)
-			}
+			must.Equal(t, "", test.want, append(got, Overrides(adapted, test.versions...)...))
 		})
 	}
 }
@@ -133,8 +121,7 @@ func TestAnnouncesBothFamilies(t *testing.T) {
 		r := must.Get(Release{}.announce(lab, netip.MustParsePrefix("10.66.128.0/24"), "worker1"))(t)
 		pool, _, _ := unstructured.NestedStringSlice(r.Objects[0].Object, "spec", "addresses")
 		must.Equal(t, "pool", test.pool, pool)
-		if _, asks, _ := unstructured.NestedBool(r.of(test.version)[2].Object, "spec", "dualStackAddressFamily"); asks != test.asks {
-			t.Errorf("%s, dual %t: the peer is asked for both families: %t", test.version, test.dual, asks)
-		}
+		_, asks, _ := unstructured.NestedBool(r.of(test.version)[2].Object, "spec", "dualStackAddressFamily")
+		must.Equal(t, test, test.asks, asks)
 	}
 }

@@ -59,13 +59,9 @@ func TestMissing(t *testing.T) {
 	parsed := must.Get(Values{}.Map([]byte("{a: {b: '${X}', c: ['${Y} {{ z }}', '${X}']}, d: '${W:=1}', e: $V}")))(t)
 	const want = "no value is given for the variables X (a.b), Y (a.c), z (a.c), V (e): " +
 		"expected --set-var X=VALUE for each, or --vars FILE with a ConfigMap or lines NAME=VALUE"
-	if err := Missing(In(parsed)); err == nil || err.Error() != want {
-		t.Errorf("got  %v\nwant %s", err, want)
-	}
+	must.Equal(t, "", want, fmt.Sprint(Missing(In(parsed))))
 	sealed := In(map[string]any{"bgp": map[string]any{"password": "ENC[AES256_GCM,data:x,iv:y,type:str]"}})
-	if err := Missing(sealed); err == nil || err.Error() != "SOPS has encrypted bgp.password: expected what sops --decrypt prints" {
-		t.Error(err)
-	}
+	must.Equal(t, "", "SOPS has encrypted bgp.password: expected what sops --decrypt prints", fmt.Sprint(Missing(sealed)))
 	must.NoError(t, Missing(nil))
 	want2 := []Variable{{"k", "${k}", []string{"${k}"}}}
 	must.Equal(t, "", want2, In(map[string]any{"${k}": true}))

@@ -31,13 +31,11 @@ func TestAgain(t *testing.T) {
 		{"ready", pod("same", "b", corev1.ConditionTrue), true, ""},
 		{"another pod", pod("", "b", corev1.ConditionTrue), false, "it was deleted"},
 	} {
-		if _, again, saw := crashed.again([]corev1.Pod{test.pod}); again != test.again || saw != test.saw {
-			t.Errorf("%s: %v, %q", test.name, again, saw)
-		}
+		_, again, saw := crashed.again([]corev1.Pod{test.pod})
+		must.Equal(t, test.name, [2]any{test.again, test.saw}, [2]any{again, saw})
 	}
 	back := Crashed{Pod: pod("same", "b", corev1.ConditionTrue), back: true}
-	if _, again, saw := back.again([]corev1.Pod{back.Pod}); !again || len(back.started(back.Pod)) > 0 {
-		t.Errorf("asked once more: %v, %q", again, saw)
-	}
+	_, again, saw := back.again([]corev1.Pod{back.Pod})
+	must.Equal(t, "asked once more: "+saw, [2]any{true, 0}, [2]any{again, len(back.started(back.Pod))})
 	must.Equal(t, "started once more", []string{"agent"}, back.started(pod("same", "c", corev1.ConditionTrue)))
 }

@@ -21,9 +21,7 @@ func TestObjects(t *testing.T) {
 		names = append(names, o.GetKind()+" "+o.GetName())
 	}
 	must.Equal(t, "objects", []string{"ConfigMap first", "Service second"}, names)
-	if _, err := Objects("kind: [unclosed"); err == nil || !strings.HasPrefix(err.Error(), "reading a manifest: ") {
-		t.Errorf("a manifest that is no YAML gives %v", err)
-	}
+	must.Fail(t, must.Err(Objects("kind: [unclosed")), "reading a manifest: ")
 }
 
 // On a dual lab a Service asks for the address of each family, in the way that takes two.
@@ -35,9 +33,7 @@ func TestBalancerAsksForBothFamilies(t *testing.T) {
 	} {
 		text := must.Get(s.manifest(topology.Topology{Dual: dual}))(t)
 		must.Contain(t, text, want[:]...)
-		if strings.Contains(text, "loadBalancerIP:") == dual || len(must.Get(Objects(text))(t)) != 1 {
-			t.Errorf("dual %t:\n%s", dual, text)
-		}
+		must.Equal(t, text, [2]any{!dual, 1}, [2]any{strings.Contains(text, "loadBalancerIP:"), len(must.Get(Objects(text))(t))})
 	}
 }
 
@@ -119,9 +115,7 @@ func TestRollout(t *testing.T) {
 }
 
 func TestPodsAreNamedAsKubectlDoes(t *testing.T) {
-	if got, want := SystemDaemonSet("cilium").Pods.String(), "kube-system/k8s-app=cilium"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	must.Equal(t, "", "kube-system/k8s-app=cilium", SystemDaemonSet("cilium").Pods.String())
 }
 
 // TestProbePodKeepsItsSocketOnItsNode: the harness dials the socket through the
@@ -129,9 +123,7 @@ func TestPodsAreNamedAsKubectlDoes(t *testing.T) {
 func TestProbePodKeepsItsSocketOnItsNode(t *testing.T) {
 	p := OnEach("node1")[0]
 	made := probePod(p, true)
-	if made.Name != ProbeKey(p).Name || made.Namespace != ProbeKey(p).Namespace || made.Spec.NodeName != "node1" {
-		t.Errorf("the pod is %s/%s on %q", made.Namespace, made.Name, made.Spec.NodeName)
-	}
+	must.Equal(t, "the pod and its node", [3]string{ProbeKey(p).Name, ProbeKey(p).Namespace, "node1"}, [3]string{made.Name, made.Namespace, made.Spec.NodeName})
 	args := made.Spec.Containers[0].Args
 	if args[len(args)-1] != ProbeSocket(p) || !strings.HasPrefix(ProbeSocket(p), made.Spec.Volumes[0].HostPath.Path+"/") {
 		t.Errorf("the agent listens at %q, dialled is %q", args, ProbeSocket(p))
@@ -145,9 +137,7 @@ func TestRefused(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "probe-edge1"},
 			Status:     corev1.PodStatus{Phase: corev1.PodFailed, Reason: reason, Message: "capacity: 0"},
 		}
-		if refused(p) != want {
-			t.Errorf("%q: refused is %t", reason, !want)
-		}
+		must.Equal(t, reason, want, refused(p))
 		if says := DescribePod(p); reason != "" && says != "pod default/probe-edge1 is Failed: "+reason+": capacity: 0" {
 			t.Errorf("%q: %s", reason, says)
 		}

@@ -1,8 +1,9 @@
 package install
 
 import (
-	"slices"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // Helm deletes what the release before had and the new one lacks, unless it is to be kept.
@@ -13,8 +14,5 @@ func TestDropped(t *testing.T) {
 	elsewhere := gone
 	elsewhere.Namespace = "default"
 	kept := reference{APIVersion: "v1", Kind: "Secret", Namespace: "kube-system", Name: "cilium-ca", Kept: true}
-	got := dropped([]reference{old, gone, kept}, []reference{role, elsewhere})
-	if !slices.Equal(got, []reference{gone}) {
-		t.Errorf("%+v, want %+v", got, gone)
-	}
+	must.Equal(t, "", []reference{gone}, dropped([]reference{old, gone, kept}, []reference{role, elsewhere}))
 }

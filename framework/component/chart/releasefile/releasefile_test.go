@@ -165,9 +165,7 @@ func TestReadIsWrong(t *testing.T) {
 			"kustomization: it takes values from the file no.yaml, which was not found: expected it beside standard input"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if _, err := Read("cilium", File{Name: "standard input", Text: []byte(test.text)}, nil); err == nil || err.Error() != test.want {
-				t.Errorf("got  %v\nwant %s", err, test.want)
-			}
+			must.Equal(t, "", test.want, fmt.Sprint(must.Err(Read("cilium", File{Name: "standard input", Text: []byte(test.text)}, nil))))
 		})
 	}
 }

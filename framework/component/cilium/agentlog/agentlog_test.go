@@ -64,9 +64,8 @@ func TestRead(t *testing.T) {
 			"Error while creating daemon: invalid daemon configuration: option relapse.dev/end=slice"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := Read(test.log); got.Cause != test.cause || got.Says != test.says {
-				t.Errorf("%q, %q; want %q, %q", got.Cause, got.Says, test.cause, test.says)
-			}
+			got := Read(test.log)
+			must.Equal(t, "", [2]string{string(test.cause), test.says}, [2]string{string(got.Cause), got.Says})
 		})
 	}
 	must.Equal(t, "it ended at", 250_000_000, Read("2026-11-23T10:00:02.25Z "+allocation).At.Nanosecond())
@@ -82,9 +81,7 @@ func TestCause(t *testing.T) {
 		},
 	} {
 		for _, line := range lines {
-			if got := Read(line); got.Cause != cause {
-				t.Errorf("%q, want %q: %s", got.Cause, cause, line)
-			}
+			must.Equal(t, line, cause, Read(line).Cause)
 		}
 	}
 }
@@ -120,9 +117,7 @@ func TestSame(t *testing.T) {
 		{"numbers", says("MTU '-1' cannot be negative"), says("MTU '-2' cannot be negative"), false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := test.a.Same(test.b); got != test.want {
-				t.Errorf("%v, want %v: %q, %q", got, test.want, test.a.Says, test.b.Says)
-			}
+			must.Equal(t, "", test.want, test.a.Same(test.b))
 		})
 	}
 }

@@ -85,9 +85,8 @@ func TestAdaptLeavesTheUsersValues(t *testing.T) {
 	users := must.Get(placeholder.Values{}.Map([]byte("{devices: bond0, hubble: {enabled: true}}")))(t)
 	before := chart.Merge(users)
 	c := must.Get(chart.Load("../../../qualify/testdata/charts/1.18.0/chart"))(t)
-	if _, _, err := Adapt(lab, []*chart.Chart{c}, users); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := Adapt(lab, []*chart.Chart{c}, users)
+	must.NoError(t, err)
 	must.Equal(t, "unchanged", before, users)
 }
 

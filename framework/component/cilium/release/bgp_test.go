@@ -146,11 +146,9 @@ func TestAdapt(t *testing.T) {
 			lab.Dual = strings.HasPrefix(test.name, "both families")
 			b := must.Get(lab.Adapt(test.text, networks))(t)
 			names := each.Of(b.Objects, (*unstructured.Unstructured).GetName)
-			if got := strings.Join(names, " "); got != test.objects || b.Under != test.under || fmt.Sprint(b.Labels) != test.labels {
-				t.Errorf("objects %s, want %s; %s, want %s; labels %v, want %s", got, test.objects, b.Under, test.under, b.Labels, test.labels)
-			}
-			if test.replaced != nil && !slices.Equal(b.Replaced, test.replaced) {
-				t.Errorf("replaced\n%s\nwant\n%s", strings.Join(b.Replaced, "\n"), strings.Join(test.replaced, "\n"))
+			must.Equal(t, "objects, restart, labels", [3]string{test.objects, test.under, test.labels}, [3]string{strings.Join(names, " "), b.Under, fmt.Sprint(b.Labels)})
+			if test.replaced != nil {
+				must.Equal(t, "replaced", test.replaced, b.Replaced)
 			}
 			b.announces(t, lab.Dual)
 		})
@@ -178,9 +176,7 @@ func (b BGP) announces(t *testing.T, dual bool) {
 	for _, o := range b.Of(kindAdvertisement) {
 		all += at(o, "spec.advertisements")
 	}
-	if !strings.Contains(all, "PodCIDR") || !strings.Contains(all, "LoadBalancerIP") {
-		t.Errorf("announced are %s", all)
-	}
+	must.Contain(t, all, "PodCIDR", "LoadBalancerIP")
 	for _, config := range b.Of(kindPeer) {
 		has, lacks := "ipv4", "ipv6"
 		if strings.HasPrefix(config.GetName(), "relapse-v6-") {
@@ -208,8 +204,6 @@ func TestAdaptRefuses(t *testing.T) {
 			"no value is given for the variables COMMUNITY (spec.advertisements): expected --set-var COMMUNITY=VALUE for each, or --vars FILE with a ConfigMap or lines NAME=VALUE",
 		},
 	} {
-		if _, err := ofLab.Adapt(test.text, networks); err == nil || err.Error() != test.err {
-			t.Errorf("%s: got  %v\nwant %s", name, err, test.err)
-		}
+		must.Equal(t, name, test.err, fmt.Sprint(must.Err(ofLab.Adapt(test.text, networks))))
 	}
 }

@@ -3,7 +3,6 @@ package release
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
@@ -36,15 +35,11 @@ func TestAdaptLayer2(t *testing.T) {
 		selected := false
 		for _, o := range l.Of(kindLayer2) {
 			nodes, _ := chart.Get(o.Object, "spec.nodeSelector")
-			if !objects.Selects(objects.Selector(nodes), map[string]string{"kubernetes.io/hostname": "b"}) {
-				t.Errorf("%s: %s does not select the node b", test.name, objects.Name(o))
-			}
+			must.Equal(t, test.name+": the node b is selected", true, objects.Selects(objects.Selector(nodes), map[string]string{"kubernetes.io/hostname": "b"}))
 			services, there := chart.Get(o.Object, "spec.serviceSelector")
 			selected = selected || !there || objects.Selects(objects.Selector(services), l.Labels)
 		}
-		if len(l.Of(kindPool)) != 1 || !selected {
-			t.Errorf("%s: %d pools, and the Services are selected: %t", test.name, len(l.Of(kindPool)), selected)
-		}
+		must.Equal(t, test.name+": pools, and the Services are selected", [2]any{1, true}, [2]any{len(l.Of(kindPool)), selected})
 	}
 }
 
@@ -65,9 +60,7 @@ func TestLeftOut(t *testing.T) {
 			"CiliumNetworkPolicy np: left out: it is not of Cilium's types of BGP and layer 2",
 		}},
 	} {
-		if got := must.Get(LeftOut(text, test.bgp, test.layer2))(t); !slices.Equal(got, test.want) {
-			t.Errorf("with BGP %t and layer 2 %t: %q, want %q", test.bgp, test.layer2, got, test.want)
-		}
+		must.Equal(t, test, test.want, must.Get(LeftOut(text, test.bgp, test.layer2))(t))
 	}
 	_, err := LeftOut("{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: np}}", true, true)
 	must.Contain(t, fmt.Sprint(err), "none of its 1 objects is of Cilium's types of BGP and layer 2: expected CiliumBGPClusterConfig, ")

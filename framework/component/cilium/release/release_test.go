@@ -10,6 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/placeholder"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -31,12 +32,8 @@ func TestPeering(t *testing.T) {
 		const want = "[map[localASN:64513 name:lab peers:[" +
 			"map[name:router1 peerASN:64524 peerAddress:10.4.94.239 peerConfigRef:map[name:lab]] " +
 			"map[name:router2 peerASN:64524 peerAddress:10.4.94.238 peerConfigRef:map[name:lab]]]]]"
-		if got, _ := chart.Get(cluster, "spec.bgpInstances"); fmt.Sprint(got) != want {
-			t.Errorf("%v, want %s", got, want)
-		}
-		if got, _ := chart.Get(config, "spec.gracefulRestart.enabled"); got != graceful {
-			t.Errorf("graceful restart is %v, want %t", got, graceful)
-		}
+		must.Equal(t, "", want, cluster.at("spec.bgpInstances"))
+		must.Equal(t, "graceful restart", fmt.Sprint(graceful), config.at("spec.gracefulRestart.enabled"))
 	}
 }
 
@@ -48,15 +45,10 @@ func TestPeeringOfServices(t *testing.T) {
 	}
 	label := fmt.Sprint(values(t, "{"+Announced+"}"))
 	announcement, pool := values(t, parts[3]), values(t, parts[4])
-	advertisements, _ := chart.Get(announcement, "spec.advertisements")
 	want := "[map[advertisementType:Service selector:map[matchLabels:" + label + "] service:map[addresses:[LoadBalancerIP]]]]"
-	must.Equal(t, advertisements, want, fmt.Sprint(advertisements))
-	if got, _ := chart.Get(announcement, "metadata.labels"); fmt.Sprint(got) != label {
-		t.Errorf("the announcement has the labels %v", got)
-	}
-	if got, _ := chart.Get(pool, "spec.blocks"); fmt.Sprint(got) != "[map[cidr:10.62.128.0/24]]" {
-		t.Errorf("blocks %v", got)
-	}
+	must.Equal(t, "advertisements", want, announcement.at("spec.advertisements"))
+	must.Equal(t, "the announcement's labels", label, announcement.at("metadata.labels"))
+	must.Equal(t, "blocks", "[map[cidr:10.62.128.0/24]]", pool.at("spec.blocks"))
 }
 
 // A dual lab has a session of each family, which carries that alone, and a pool of both.
@@ -69,9 +61,7 @@ func TestPeeringOfBothFamilies(t *testing.T) {
 			values(t, part)
 		}
 		for _, has := range []string{"10.4.94.239", "fd5c:3f1e:a2d7::a04:5eef", "afi: ipv4", "afi: ipv6", "{cidr: 10.62.128.0/24}, {cidr: \"fd5c:3f1e:a2d7::a3e:8000/120\"}"} {
-			if strings.Count(text, has) != 1 {
-				t.Errorf("%s has %q %d times:\n%s", types, has, strings.Count(text, has), text)
-			}
+			must.Equal(t, fmt.Sprint(types, " ", has, " in\n", text), 1, strings.Count(text, has))
 		}
 	}
 }
@@ -131,30 +121,19 @@ func TestSettings(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			v := values(t, test.values)
-			if v.Native() != test.native || v.ReplacesKubeProxy() != test.proxy || v.BGP() != test.bgp {
-				t.Errorf("native %t, instead of kube-proxy %t, BGP %t", v.Native(), v.ReplacesKubeProxy(), v.BGP())
-			}
+			must.Equal(t, "native, in place of kube-proxy, BGP", [3]bool{test.native, test.proxy, test.bgp}, [3]bool{v.Native(), v.ReplacesKubeProxy(), v.BGP()})
 			settings := Release{Version: "1.19.3", Values: v}.Settings(topology.Topology{Dual: test.dual, Clusters: []topology.Cluster{cluster}}, server)
 			var texts []string
 			for _, s := range settings {
 				texts = append(texts, s.String())
-				if s.Why == "" {
-					t.Errorf("%s has no reason", s)
-				}
-				if slices.Contains(strings.Fields(test.not), s.Path) {
-					t.Errorf("%s is set", s)
+				if s.Why == "" || slices.Contains(strings.Fields(test.not), s.Path) {
+					t.Errorf("%s is set, because %q", s, s.Why)
 				}
 			}
-			for _, want := range test.want {
-				if !slices.Contains(texts, want) {
-					t.Errorf("%q has no %s", texts, want)
-				}
-			}
+			must.Contain(t, strings.Join(texts, "\n")+"\n", each.Of(test.want, func(want string) string { return want + "\n" })...)
 			before := values(t, test.values)
 			all := v.with(settings)
-			if all.at("envoy.enabled") != "false" || all.at("envoy.log.path") != before.at("envoy.log.path") {
-				t.Errorf("envoy is %v", all["envoy"])
-			}
+			must.Equal(t, "envoy", [2]string{"false", before.at("envoy.log.path")}, [2]string{all.at("envoy.enabled"), all.at("envoy.log.path")})
 			must.Equal(t, v, before.at("envoy.enabled"), v.at("envoy.enabled"))
 		})
 	}
