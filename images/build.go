@@ -155,7 +155,6 @@ func (c *Catalogue) Build(ctx context.Context, refs []string, progress func(Even
 	return b.summary, err
 }
 
-// usedCPU is the CPU time of this process and of its children that have ended.
 func usedCPU() (used time.Duration) {
 	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
 		var usage unix.Rusage
@@ -460,7 +459,6 @@ func (f File) items(source string) ([]item, error) {
 	return items, err
 }
 
-// licenseFile is the name of a file that a module's licence asks to go with its programs.
 var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)`)
 
 // licenses lists the licences of Go and of the modules that the recipe's programs are made of,

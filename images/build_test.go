@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -18,6 +19,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -382,5 +384,43 @@ func TestExecutable(t *testing.T) {
 		"k8s.io/kubernetes/cmd/kubelet": "kubelet", "go.etcd.io/etcd/server/v3": "server", "./agent": "agent",
 	} {
 		must.Equal(t, pkg, want, executable(pkg))
+	}
+}
+
+func TestLicenses(t *testing.T) {
+	files := map[string]string{
+		"go.mod":        "module m\n\ngo 1.26\n\nrequire x.dev/a v0.0.0\n\nreplace x.dev/a => ./a\n",
+		"program/p.go":  "package main\n\nimport _ \"x.dev/a/b\"\n\nfunc main() {}\n",
+		"a/go.mod":      "module x.dev/a\n\ngo 1.26\n",
+		"a/b/b.go":      "package b\n",
+		"a/LICENSE.txt": "", "a/Copying": "", "a/README.md": "", "a/b/LICENSE": "",
+	}
+	r := &Recipe{folder: filepath.Join(newRoot(t, files), "images"), Licenses: "/licenses", Programs: []Program{{Package: "./program"}, {Package: "./program"}}}
+	items := must.Get(r.licenses(t.Context()))(t)
+	paths := each.Of(items, func(i item) string { return i.path })
+	slices.Sort(paths)
+	want := []string{"/licenses/go/LICENSE", "/licenses/go/PATENTS", "/licenses/x.dev/a/Copying", "/licenses/x.dev/a/LICENSE.txt"}
+	must.Equal(t, "", want, paths)
+
+	delete(files, "a/LICENSE.txt")
+	delete(files, "a/Copying")
+	r.folder = filepath.Join(newRoot(t, files), "images")
+	must.Fail(t, must.Err(r.licenses(t.Context())), "x.dev/a in "+r.folder+"/a has none")
+}
+
+// The commands of a build beside a lab have the lowest priority, in their session and, where the
+// kernel schedules by session, among the sessions.
+func TestBesideLab(t *testing.T) {
+	log := &buildLog{must.Get(os.Create(filepath.Join(t.TempDir(), "log")))(t)}
+	defer log.file.Close()
+	// The priorities are set once the command runs.
+	const yields = `for try in $(seq 100); do
+		[ "$(nice)" = 19 ] && { [ ! -e /proc/self/autogroup ] || grep -q "nice 19" /proc/self/autogroup; } && exit
+		sleep 0.05
+	done
+	nice; cat /proc/self/autogroup; exit 1`
+	if err := log.run(BesideLab(t.Context()), exec.Command("bash", "-c", yields)); err != nil {
+		tail, _ := log.tail()
+		t.Errorf("%v: %q", err, tail)
 	}
 }

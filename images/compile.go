@@ -84,7 +84,6 @@ func (c *compiler) groupFor(key groupKey, pkg string) *group {
 	return g
 }
 
-// programs are the compiled ones of a recipe.
 type programs struct {
 	files    []string // in the recipe's order
 	compiled int      // packages that were compiled for them

@@ -40,7 +40,6 @@ func (r versions) contain(version string) bool {
 	return semver.IsValid("v"+version) && reaches(version, r.From) && !reaches(version, r.Below)
 }
 
-// reaches reports whether a version is at or above an end of a range.
 func reaches(version, end string) bool {
 	v := "v" + version
 	if semver.Prerelease("v"+end) == "" {
@@ -101,7 +100,6 @@ type staging struct {
 	Published string `json:"published,omitempty"`
 }
 
-// componentRecipe is an image for a range of versions.
 type componentRecipe struct {
 	Recipe
 	versions

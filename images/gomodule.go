@@ -138,7 +138,6 @@ func (m goModule) overlay(ctx context.Context, dir string, modules KernelModules
 	return m, []string{"-overlay=" + file}, os.WriteFile(file, text, 0o600)
 }
 
-// show enters a folder into an overlay, as the module of a path.
 func (m goModule) show(overlay map[string]string, path, folder string) (at string, err error) {
 	at = filepath.Join(m.folder, stagingFolder, path)
 	found, err := File{Path: at}.items(folder)
@@ -151,7 +150,6 @@ func (m goModule) show(overlay map[string]string, path, folder string) (at strin
 	return at, nil
 }
 
-// stage enters the modules that the release keeps in its own tree.
 func (m goModule) stage(ctx context.Context, dir string, overlay map[string]string) error {
 	staging := m.build.vendor.Staging
 	release, err := m.source(ctx, m.build.vendor.Module)

@@ -19,7 +19,6 @@ import (
 // modules does not have the file.
 var loadedModules = "/proc/modules"
 
-// kernelConfig is the kernel's configuration, which not every kernel shows.
 var kernelConfig = "/proc/config.gz"
 
 // KernelModules is for programs that end on a kernel without /proc/modules.
@@ -45,7 +44,6 @@ func (k *KernelModules) replaces() KernelModules {
 // String is a clause such as "reading modules from /var/lib/cilium/modules".
 func (k KernelModules) String() string { return "reading modules from " + k.Path }
 
-// patch writes the vendor's file with Path in place of /proc/modules to dir.
 func (k KernelModules) patch(source, dir string) (patched string, err error) {
 	text, err := os.ReadFile(source)
 	if err != nil {

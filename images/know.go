@@ -15,7 +15,6 @@ type Want struct {
 	Form Form
 }
 
-// wants reports whether a recipe, or the pattern of one, makes an image of the component.
 func (w Want) wants(r *Recipe) bool {
 	return r.Component == w.Component && w.Component != "" || strings.HasPrefix(r.Ref, w.Component+":")
 }

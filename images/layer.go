@@ -31,7 +31,6 @@ const (
 	opaque   = ".wh..wh..opq"
 )
 
-// layerWriter writes one layer into an image's layout.
 type layerWriter struct{ *tar.Writer }
 
 // layer writes a blob whose digest is known only when it is whole.
@@ -209,7 +208,6 @@ func (w *layerWriter) writeEntry(file, name string, info fs.FileInfo, links map[
 	return err
 }
 
-// xattr returns an extended attribute, empty if the file has none such.
 func xattr(file, name string) (string, error) {
 	buf := make([]byte, 256) // a file capability has 24 bytes at most
 	n, err := unix.Lgetxattr(file, name, buf)

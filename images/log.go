@@ -53,7 +53,6 @@ func (e *BuildError) Unwrap() error { return e.Err }
 // compiler's or apt-get's message is in there, and it fits a terminal.
 const tailLines = 15
 
-// buildLog is the file that takes the output of a build's commands.
 type buildLog struct{ file *os.File }
 
 func (c *cache) newLog(name string) (*buildLog, error) {

@@ -89,7 +89,6 @@ type Program struct {
 	Tags    []string `json:"tags,omitempty"`
 }
 
-// local reports whether the package is in this tree, and not a vendor's.
 func (p Program) local() bool { return strings.HasPrefix(p.Package, "./") }
 
 // File is a file, or a folder with all below it, taken from the recipe's

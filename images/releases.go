@@ -303,13 +303,11 @@ func (*UnreachableError) RelapseStatus() int { return 3 }
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// silences are what the go command says where no proxy answers, or none may be asked.
 var silences = []string{
 	"dial tcp", "no such host", "connection refused", "network is unreachable", "i/o timeout", "TLS handshake timeout",
 	"GOPROXY=off",
 }
 
-// lookup is how the go command asks a checksum database of a module version.
 var lookup = regexp.MustCompile(`/lookup/([^@\s]+)@[^:\s]+`)
 
 // unavailable makes a *NotPublishedError or an *UnreachableError of the go command's error.

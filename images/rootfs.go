@@ -91,7 +91,6 @@ func applyWhiteouts(blob, dir string) error {
 	}
 }
 
-// debootstrap adds a Debian suite with packages to an empty tree.
 func (r *rootfs) debootstrap(ctx context.Context, log *buildLog, d *Debian) (string, error) {
 	dir, err := r.newFolder("debian")
 	if err != nil {
@@ -187,7 +186,6 @@ apt-get -q update
 apt-get -q -y upgrade
 `
 
-// selected is the folder that selectPackages fills.
 const selected = "selected"
 
 // selectPackages is the script that copies packages and what they depend on into a folder of their
@@ -216,15 +214,9 @@ done | tar --create --no-recursion --files-from=- | tar --extract --directory=` 
 
 func (r *rootfs) script(ctx context.Context, log *buildLog, script string) (string, error) {
 	upper, err := r.newFolder("changes")
-	if err != nil {
-		return "", err
-	}
-	work, err := r.newFolder("work")
-	if err != nil {
-		return "", err
-	}
-	root, err := r.newFolder("root")
-	if err != nil {
+	work, workErr := r.newFolder("work")
+	root, rootErr := r.newFolder("root")
+	if err := errors.Join(err, workErr, rootErr); err != nil {
 		return "", err
 	}
 	lowers := slices.Clone(r.lowers)

@@ -25,10 +25,7 @@ type Substitute struct {
 
 // String is the substitute as in "github.com/osrg/gobgp/v4 v4.8.0 for v4.6.1".
 func (s Substitute) String() string {
-	if s.For.Path == s.Path {
-		return fmt.Sprintf("%s %s for %s", s.Path, s.Version.Version, s.For.Version)
-	}
-	return fmt.Sprintf("%s %s for %s", s.Path, s.Version.Version, spaced(s.For))
+	return spaced(s.Version) + " for " + strings.TrimPrefix(spaced(s.For), s.Path+" ")
 }
 
 // Substitutes returns the modules that programs of the image's version are built with in
@@ -127,10 +124,7 @@ func (m vendorModule) noteSubstitutes(mod *modfile.File, vendors map[string]modu
 		if line == nil || was.Path == "" || now == was {
 			continue
 		}
-		comment := "for " + spaced(was)
-		if was.Path == path && was.Version != "" {
-			comment = "for " + was.Version
-		}
+		comment := "for " + strings.TrimPrefix(spaced(was), path+" ")
 		if len(line.Suffix) > 0 && line.Suffix[0].Token == "// indirect" {
 			comment = "indirect; " + comment
 		}
@@ -151,7 +145,6 @@ func chosen(mod *modfile.File) map[string]module.Version {
 	return all
 }
 
-// replaced is what a go.mod takes in place of a module: the module itself, if nothing replaces it.
 func replaced(file *modfile.File, mod module.Version) module.Version {
 	for _, r := range file.Replace {
 		if r.Old.Path == mod.Path && (r.Old.Version == "" || r.Old.Version == mod.Version) {

@@ -109,7 +109,6 @@ func (c Calico) objects(manifest string, apiServer netip.AddrPort) ([]*unstructu
 	return slices.Insert(objects, 0, endpoint), err
 }
 
-// configure changes the vendor's DaemonSet where the lab needs something else.
 func (c Calico) configure(set *appsv1.DaemonSet) error {
 	template := &set.Spec.Template
 	i := slices.IndexFunc(template.Spec.Containers, func(c corev1.Container) bool { return c.Name == agent })
@@ -306,7 +305,6 @@ func LastLook(ctx context.Context, node *kindlab.Node) (time.Time, error) {
 	return lastLook(log)
 }
 
-// lastLook reads calico-node's log as the kubelet keeps it.
 func lastLook(log string) (time.Time, error) {
 	var last time.Time
 	for line := range strings.Lines(log) {

@@ -179,7 +179,6 @@ func Find(objects []unstructured.Unstructured, kind, name string) *unstructured.
 	return nil
 }
 
-// schemaSays is what a schema finds wrong with values, in one line.
 func schemaSays(err error) string {
 	var says []string
 	for line := range strings.Lines(err.Error()) {

@@ -76,7 +76,6 @@ var (
 	InstallKubeProxy = framework.InOrder(ApplyKubeProxy, KubeProxyReady)
 )
 
-// changes are what is changed of kubeadm's objects, by kind.
 type changes map[string]func(*unstructured.Unstructured) error
 
 func changed[T any](change func(*T)) func(*unstructured.Unstructured) error {

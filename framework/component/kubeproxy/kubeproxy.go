@@ -116,7 +116,6 @@ func (p Proxy) Restart(ctx context.Context, r *framework.Run) error {
 	return p.synced(ctx, labaccess.Lab(r))
 }
 
-// synced waits until kube-proxy has finished its first sync since it was started.
 func (p Proxy) synced(ctx context.Context, lab *kindlab.Lab) error {
 	return await.Until(ctx, "the first sync of kube-proxy in mode "+string(p.Mode), time.Second, syncsWithin,
 		func(ctx context.Context) (bool, string, error) {
@@ -166,7 +165,6 @@ func (p Proxy) State(ctx context.Context, lab *kindlab.Lab) (State, error) {
 	return stateOf(said, time.Now())
 }
 
-// query asks for all of a State, in one command.
 func (p Proxy) query() snapshot.ProxyQuery {
 	return snapshot.ProxyQuery{
 		Counters: []string{syncMetric}, Goroutines: true, LogLines: fmt.Sprintf("Trying to delete rs: %s", p.Watched),

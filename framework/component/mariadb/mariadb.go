@@ -30,7 +30,6 @@ const (
 	generalLog = "/var/log/mysql/general.log"
 )
 
-// startedWithin bounds how long the server takes to answer after its start.
 const startedWithin = 30 * time.Second
 
 // Started is the action that starts the server on a host where it does not run yet, executes the

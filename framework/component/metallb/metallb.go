@@ -5,9 +5,14 @@ package metallb
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
+	"golang.org/x/mod/semver"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -15,8 +20,11 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/chart/install"
 	"github.com/relapse-dev/relapse/framework/component/chart/published"
+	"github.com/relapse-dev/relapse/framework/component/objects"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -137,3 +145,129 @@ func (r Resources) Create(version string) framework.Action {
 var Uninstall = labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
 	return errors.Join(Speaker.Delete(ctx, c), Controller.Delete(ctx, c))
 })
+
+// NativeIPv4 is why a dual lab needs FRR: internal/bgp/native/native.go of MetalLB refuses the announcements of a
+// Service with an address of IPv6, those of IPv4 as well.
+const NativeIPv4 = "MetalLB's own BGP announces no IPv6 (\"cannot advertise non-v4 prefix\"), its mode frr does"
+
+const bfdProfile = "fast"
+
+// announce are the resources with which these nodes announce the addresses of a pool by BGP to
+// each router of a lab, with BFD where the router has it.
+func (r Release) announce(t topology.Topology, pool netip.Prefix, nodes ...string) (Resources, error) {
+	text := fmt.Sprintf(`apiVersion: metallb.io/v1beta1
+kind: IPAddressPool
+metadata: {name: services, namespace: metallb-system}
+spec: {addresses: ["%s"]}
+---
+apiVersion: metallb.io/v1beta1
+kind: BGPAdvertisement
+metadata: {name: services, namespace: metallb-system}
+spec:
+  ipAddressPools: [services]
+  nodeSelectors: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%s]}]}]
+`, strings.ReplaceAll(t.Prefixes(pool), ",", `", "`), strings.Join(nodes, ", "))
+	for _, p := range t.BGPPeers() {
+		profile := ""
+		if b := p.BFD; b.Multiplier > 0 && !r.NoBFD {
+			profile = ", bfdProfile: " + bfdProfile
+			text += fmt.Sprintf(`---
+apiVersion: metallb.io/v1beta1
+kind: BFDProfile
+metadata: {name: %s, namespace: metallb-system}
+spec: {receiveInterval: %d, transmitInterval: %d, detectMultiplier: %d}
+`, bfdProfile, b.Receive.Milliseconds(), b.Transmit.Milliseconds(), b.Multiplier)
+		}
+		text += fmt.Sprintf(`---
+apiVersion: metallb.io/v1beta2
+kind: BGPPeer
+metadata: {name: %s, namespace: metallb-system}
+spec: {myASN: %d, peerASN: %d, peerAddress: %s%s}
+`, p.Router, p.ClusterASN, p.ASN, p.Address, profile)
+	}
+	all, err := workload.Objects(text)
+	return Resources{Adapted: objects.Adapted{Objects: all}, CarriesBoth: t.Dual}, err
+}
+
+// of are the objects for a version of MetalLB: from 0.15 on a session carries the family of its own addresses
+// alone, unless the peer says otherwise.
+func (r Resources) of(version string) []*unstructured.Unstructured {
+	if !r.CarriesBoth || semver.Compare("v"+version, "v0.15.0") < 0 {
+		return r.Objects
+	}
+	return each.Of(r.Objects, func(o *unstructured.Unstructured) *unstructured.Unstructured {
+		if o.GetKind() == kindPeer {
+			o = o.DeepCopy()
+			chart.Set(o.Object, "spec.dualStackAddressFamily", true)
+		}
+		return o
+	})
+}
+
+// Announcing is the action that installs the release, and has these nodes announce a pool. It
+// ends when the speakers of all nodes are ready.
+func (r Release) Announcing(pool netip.Prefix, nodes ...string) framework.Action {
+	// A lab that is reused may have speakers: with OnDelete they are not replaced.
+	return framework.InOrder(Uninstall, r.Apply, r.Configured(pool, nodes...), Speaker.Everywhere(startsWithin))
+}
+
+// Configured is the action that has these nodes announce a pool, in place of the one before.
+func (r Release) Configured(pool netip.Prefix, nodes ...string) framework.Action {
+	return func(ctx context.Context, run *framework.Run) error {
+		resources, err := r.announce(run.Topology, pool, nodes...)
+		if err != nil {
+			return err
+		}
+		return resources.Create(r.Version)(ctx, run)
+	}
+}
+
+// MoveTo is the action that brings controller and speakers of every node to the release, as
+// helm upgrade does.
+func (r Release) MoveTo(ctx context.Context, run *framework.Run) error {
+	return framework.InOrder(r.Apply, RestartSpeakers)(ctx, run)
+}
+
+// RestartController is the action that replaces the controller, and returns when the new one has processed all Services.
+func (r Release) RestartController(ctx context.Context, run *framework.Run) error {
+	c := labaccess.Cluster(run)
+	again, err := Controller.Pods.Replace(ctx, c, controllerImage(r.Version))
+	if err == nil {
+		err = again(ctx, startsWithin)
+	}
+	if err != nil {
+		return err
+	}
+	return await.Until(ctx, "MetalLB's new controller to process all Services", 200*time.Millisecond, startsWithin,
+		func(ctx context.Context) (bool, string, error) {
+			pods, err := Controller.Pods.List(ctx, c)
+			pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+			if err != nil || len(pods) != 1 {
+				return false, fmt.Sprintf("%d pods", len(pods)), err
+			}
+			log, err := workload.Log(ctx, c, pods[0])
+			// reprocessAll of internal/k8s/controllers, 0.13 to 0.15
+			return strings.Contains(log, `"end reconcile":"metallbreload/reload"`), "its log does not say that it has", err
+		})
+}
+
+// ControllerRestarted reports whether the controller is newer than the Services that have the addresses, and those that
+// wait for one. It reads Services and RunningImages.
+func ControllerRestarted(_ context.Context, run *framework.Run) (bool, string, error) {
+	now := run.Snapshot()
+	for _, p := range now.PodImages.Items {
+		for _, s := range now.Services.Items {
+			if p.OwnerName == Controller.Name && s.Requests != "" && !p.Created.After(s.Created) {
+				return false, fmt.Sprintf("pod %s is older than Service %s", p, s), nil
+			}
+		}
+	}
+	return now.PodImages.Read && now.Services.Read, "pods and Services were not read", nil
+}
+
+// RestartSpeakers is the action that replaces the speakers of every node. It does not wait for
+// routes: they may announce none.
+func RestartSpeakers(ctx context.Context, run *framework.Run) error {
+	c := labaccess.Cluster(run)
+	return Speaker.Replace(ctx, c, c.Nodes(), startsWithin)
+}

@@ -146,7 +146,6 @@ type adapter struct {
 	named map[string][]string
 }
 
-// lastOfEach are the objects without those that a later one of the same kind and name replaces.
 func (a *adapter) lastOfEach(all []*unstructured.Unstructured) []*unstructured.Unstructured {
 	is := func(o *unstructured.Unstructured) string { return o.GetKind() + " " + o.GetName() }
 	last := map[string]*unstructured.Unstructured{}
@@ -162,7 +161,6 @@ func (a *adapter) lastOfEach(all []*unstructured.Unstructured) []*unstructured.U
 	})
 }
 
-// outdated refuses what MetalLB was configured by once.
 func (a *adapter) outdated(o *unstructured.Unstructured) error {
 	const expected = "expected IPAddressPool with L2Advertisement, or with BGPPeer and BGPAdvertisement, as MetalLB's migration to CRDs makes of it"
 	_, configured, _ := unstructured.NestedString(o.Object, "data", "config")
@@ -300,7 +298,6 @@ func (a *adapter) peer(f objects.Fields) error {
 	return a.bfd(f)
 }
 
-// unknownPools tells which pools an advertisement names that are not there.
 func (a *adapter) unknownPools(name string, spec map[string]any) {
 	names, _, _ := unstructured.NestedStringSlice(spec, "ipAddressPools")
 	for _, pool := range names {
@@ -362,7 +359,6 @@ func (a *adapter) complete() {
 	a.assign(announced)
 }
 
-// poolsBut are the pools with addresses of IPv4 but for one.
 func (a *adapter) poolsBut(name string) []*unstructured.Unstructured {
 	return slices.DeleteFunc(a.Of(kindPool), func(o *unstructured.Unstructured) bool { return !has(o, objects.IPv4) || o.GetName() == name })
 }
@@ -404,7 +400,6 @@ func (a *adapter) layer2() {
 	}
 }
 
-// widen adds addresses to a pool.
 func (a *adapter) widen(pool *unstructured.Unstructured, more, why string) {
 	a.Say("IPAddressPool %s: addresses: %s are added: %s", pool.GetName(), more, why)
 	addresses, _, _ := unstructured.NestedSlice(pool.Object, "spec", "addresses")
@@ -462,13 +457,11 @@ func (a *adapter) announces(by string, pool *unstructured.Unstructured) bool {
 	})
 }
 
-// has reports whether a pool has a range of a family.
 func has(pool *unstructured.Unstructured, of func(text string) bool) bool {
 	addresses, _, _ := unstructured.NestedStringSlice(pool.Object, "spec", "addresses")
 	return slices.ContainsFunc(addresses, of)
 }
 
-// validatePool refuses a pool that the lab cannot announce.
 func validatePool(spec map[string]any, networks []netip.Prefix) error {
 	addresses, _, err := unstructured.NestedStringSlice(spec, "addresses")
 	if err != nil || len(addresses) == 0 {

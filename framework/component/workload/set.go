@@ -84,7 +84,6 @@ func (d DaemonSet) Restart(ctx context.Context, c *kindlab.Cluster, nodes []stri
 	return d.wait(ctx, c, "to be restarted", nodes, bound, func(pod corev1.Pod) bool { return !old[pod.UID] && Started(pod) })
 }
 
-// observed waits until the controller knows the DaemonSet's newest template.
 func (d DaemonSet) observed(ctx context.Context, c *kindlab.Cluster, bound time.Duration) error {
 	return await.Until(ctx, "the controller to know the newest "+d.Name, 50*time.Millisecond, bound,
 		func(ctx context.Context) (bool, string, error) {

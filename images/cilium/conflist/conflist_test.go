@@ -1,6 +1,9 @@
 package conflist
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -11,39 +14,12 @@ import (
 var master2 = Network{Name: "cilium", PodCIDR: netip.MustParsePrefix("10.5.115.0/24"), MTU: 1500}
 
 func TestRender(t *testing.T) {
-	const want = `{
-  "cniVersion": "1.0.0",
-  "name": "cilium",
-  "plugins": [
-    {
-      "type": "ptp",
-      "mtu": 1500,
-      "ipMasq": false,
-      "ipam": {
-        "type": "host-local",
-        "ranges": [
-          [
-            {
-              "subnet": "10.5.115.0/24"
-            }
-          ]
-        ],
-        "routes": [
-          {
-            "dst": "0.0.0.0/0"
-          }
-        ]
-      }
-    }
-  ]
-}
-`
+	const want = `{"cniVersion":"1.0.0","name":"cilium","plugins":[{"type":"ptp","mtu":1500,"ipMasq":false,` +
+		`"ipam":{"type":"host-local","ranges":[[{"subnet":"10.5.115.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}}]}`
 	got, err := Render(master2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != want {
-		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	var compact bytes.Buffer
+	if err = errors.Join(err, json.Compact(&compact, got)); err != nil || compact.String() != want {
+		t.Errorf("%v; got:\n%s\nwant:\n%s", err, &compact, want)
 	}
 }
 
@@ -71,11 +47,8 @@ func TestWrite(t *testing.T) {
 				}
 			}
 			changed, err := Write(path, master2)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if changed != test.changed {
-				t.Errorf("changed = %t, want %t", changed, test.changed)
+			if err != nil || changed != test.changed {
+				t.Fatalf("changed = %t, want %t; %v", changed, test.changed, err)
 			}
 			info, err := os.Stat(path)
 			if err != nil {

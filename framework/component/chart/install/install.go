@@ -83,7 +83,6 @@ func (r Release) Apply(ctx context.Context, c *kindlab.Cluster, version string, 
 	return r.write(ctx, c, version, after)
 }
 
-// reference names an object of the cluster.
 type reference struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -194,7 +193,6 @@ func (r Release) Remove(ctx context.Context, c *kindlab.Cluster) error {
 	return nil
 }
 
-// object has no more than what names it.
 func (r reference) object() *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
 	o.SetAPIVersion(r.APIVersion)

@@ -15,7 +15,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// form is a kind of object that installs a chart.
 type form struct {
 	kind  string // empty: a file without a kind, which title describes
 	title string
@@ -80,7 +79,6 @@ var forms = []form{
 	},
 }
 
-// patches are those of a kustomization.
 var patches = []string{"patches", "patchesStrategicMerge", "patchesJson6902", "replacements", "transformers"}
 
 func stated(key string) func(*reader, map[string]any) any {
@@ -180,7 +178,6 @@ func (r *reader) object(kind, name string) map[string]any {
 // mostNeighbour is how large a file beside a user's may be to be asked.
 const mostNeighbour = 1 << 20
 
-// neighbours are the YAML files beside the user's.
 func (r *reader) neighbours() []File {
 	dir := filepath.Dir(r.file.Name)
 	names := each.Where(slices.Sorted(maps.Keys(r.file.Tree)), func(name string) bool { return path.Dir(name) == dir })

@@ -38,7 +38,6 @@ type File struct {
 	Origin string
 }
 
-// read reads a file of the same repository, or machine.
 func (f File) read(name string) ([]byte, error) {
 	if f.Tree == nil {
 		return os.ReadFile(name)
@@ -64,7 +63,6 @@ type Release struct {
 	From []string
 }
 
-// reader reads a file.
 type reader struct {
 	chart     string // the chart's name
 	file      File
@@ -119,7 +117,6 @@ func Read(chartName string, f File, vars placeholder.Values) (Release, error) {
 	return r.Release, nil
 }
 
-// parse reads the documents of the file, and those of a List.
 func (r *reader) parse() error {
 	body := r.file.Text
 	// Without -o yaml, helm get values prints a line before the values.
@@ -297,7 +294,6 @@ func (r *reader) inner(value any) (map[string]any, error) {
 	return r.vars.Map([]byte(text(value)))
 }
 
-// set sets values as helm --set does, or as --set-string.
 func set(values map[string]any, name, value string, isText bool) error {
 	parse := strvals.ParseInto
 	if isText {

@@ -45,7 +45,6 @@ type LackingError struct {
 
 func (e *LackingError) Error() string { return fmt.Sprintf("%s %s: %s", e.Path, e.Value, e.Lacks) }
 
-// adapter collects replacements.
 type adapter struct {
 	charts   []*chart.Chart
 	values   map[string]any
@@ -266,10 +265,8 @@ var ofMachine = []string{
 	"egress-masquerade-interfaces", "node-port-range", "enable-k8s", "config-dir",
 }
 
-// ofLab are keys and flags for which the lab has values of its own.
 var ofLab = []string{"devices", "direct-routing-device", "cluster-pool-ipv4-cidr", "cluster-pool-ipv4-mask-size", "ipv4-native-routing-cidr"}
 
-// without removes some items of a list of the user.
 func (a *adapter) without(path, why string, others func(item any) bool) {
 	value, _ := chart.Get(a.values, path)
 	items, _ := value.([]any)

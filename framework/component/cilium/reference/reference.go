@@ -42,7 +42,6 @@ const agent = "cilium-agent"
 // configMaps are where the charts have their ConfigMap; that of 1.8 is the second.
 var configMaps = []string{"templates/cilium-configmap.yaml", "charts/config/templates/configmap.yaml"}
 
-// chartKey is a key of the ConfigMap in its template.
 var chartKey = regexp.MustCompile(`(?m)^ {2}"?([a-z0-9][a-z0-9-]*)"?:`)
 
 // Read reads what a version states from the folder of its module.
@@ -82,7 +81,6 @@ func Read(dir, version string) (configdrift.Reference, error) {
 // flagLine is a line of a program's help: name, type unless it is a bool, and description.
 var flagLine = regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z0-9][a-z0-9-]*)(?: (\S+))?  +(.*)$`)
 
-// byDefault is the end of a description.
 var byDefault = regexp.MustCompile(`.*\(default (.*)\)$`)
 
 // helpTypes are the words for types in help that are not pflag's own names of them.

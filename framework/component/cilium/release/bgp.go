@@ -76,7 +76,6 @@ func (p Peering) Adapt(text string, networks []netip.Prefix) (BGP, error) {
 	return a.BGP, a.Missing()
 }
 
-// adapter collects objects.
 type adapter struct {
 	BGP
 	lab Peering
@@ -120,7 +119,6 @@ func rangeOf(block map[string]any) string {
 	return fmt.Sprintf("%v-%v", block["start"], cmp.Or(block["stop"], block["start"]))
 }
 
-// maps are the items of a list that are maps.
 func maps(fields map[string]any, path string) []map[string]any {
 	value, _ := chart.Get(fields, path)
 	list, _ := value.([]any)
@@ -193,7 +191,6 @@ const GracefulRestart = "with graceful restart of BGP"
 // DefaultRestart is the graceful restart of an agent whose objects say nothing of it.
 const DefaultRestart = "without graceful restart of BGP, the vendor's default"
 
-// restartOf says whether a peer has graceful restart.
 func restartOf(p peer) string {
 	switch {
 	case p.config == nil && p.fields["peerConfigRef"] != nil:
@@ -206,7 +203,6 @@ func restartOf(p peer) string {
 	return "without graceful restart of BGP, as in the manifests"
 }
 
-// peers are those of all the objects that have some.
 func (a *adapter) peers() []peer {
 	var all []peer
 	for _, cluster := range a.Of(kindCluster) {
@@ -219,7 +215,6 @@ func (a *adapter) peers() []peer {
 	return all
 }
 
-// configOf is the configuration to which a peer refers; nil if there is none.
 func (a *adapter) configOf(cluster *unstructured.Unstructured, fields map[string]any) *unstructured.Unstructured {
 	name, refers := chart.Get(fields, "peerConfigRef.name")
 	for _, o := range a.Of(kindPeer) {

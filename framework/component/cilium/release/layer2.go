@@ -83,7 +83,6 @@ func (l Layer2) Apply(types Types) framework.Action {
 	return apply(of(types, l.Objects))
 }
 
-// bgpKinds are the types of a user's objects that say what Cilium announces by BGP.
 var bgpKinds = []string{kindCluster, kindPeer, kindAdvertisement, kindPool, string(Policy)}
 
 // OfBGP reports whether objects have one of BGP, and whether they say who the peers are and how they restart.

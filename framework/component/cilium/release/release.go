@@ -315,7 +315,6 @@ spec:
     peers:${peers}
 `
 
-// peerConfig is the configuration of the peers of a family.
 func peerConfig(name string, f topology.Family) string {
 	return fmt.Sprintf(`apiVersion: ${version}
 kind: CiliumBGPPeerConfig

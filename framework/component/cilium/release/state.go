@@ -29,7 +29,6 @@ func (s State) String() string {
 	return fmt.Sprintf("status %s; masquerade by %s; BGP peers: %s; routes that it announces: %s", s.Status, s.Masquerade, list(s.Peers), list(s.Routes))
 }
 
-// stateWithin bounds the wait for an agent's answers.
 const stateWithin = 20 * time.Second
 
 // InAgent runs a shell command on a node, in which $id is the container of its agent.

@@ -3,6 +3,7 @@
 package images
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,5 +74,27 @@ func TestSlim(t *testing.T) {
 	}
 	for _, left := range []string{"bin/sh", "usr/bin/perl", "usr/bin/dpkg", "var/lib/dpkg/status"} {
 		must.Fail(t, must.Err(os.Lstat(filepath.Join(tree, left)))) // the packages and what they depend on alone
+	}
+}
+
+// TestDerivationIsSettled derives each go.mod and go.sum of the catalogue's
+// versions from the vendor's once more, with all that Go adds. It needs what
+// the packages import, which the builds of images have downloaded.
+func TestDerivationIsSettled(t *testing.T) {
+	for name, b := range builds(t) {
+		t.Run(name, func(t *testing.T) {
+			derived := must.Get(b.derive(must.Get(b.vendorGoMod(t.Context()))(t)))(t)
+			dir := t.TempDir()
+			read := func(file string) []byte { return must.Read(t, file) }
+			// A checksum that changes is an error of go's.
+			committed := goModule{file: b.file}
+			must.NoError(t, os.WriteFile(filepath.Join(dir, filepath.Base(committed.sum())), read(committed.sum()), 0o644))
+			must.NoError(t, b.settle(t.Context(), dir, derived))
+			for _, file := range []string{committed.file, committed.sum()} {
+				if !bytes.Equal(read(filepath.Join(dir, filepath.Base(file))), read(file)) {
+					t.Errorf("%s is not what is derived: go test ./images -run Derivation -update writes it anew", file)
+				}
+			}
+		})
 	}
 }
