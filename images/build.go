@@ -36,21 +36,18 @@ const (
 	Built       Step = "built"
 )
 
-// Event reports the start of an image's step or, in the step Compiling, of the
-// compilation of a package.
+// Event reports the start of an image's step or, in the step Compiling, of the compilation of a package.
 type Event struct {
 	Ref  string
 	Step Step
 	// Elapsed is the time since the image's first step.
 	Elapsed time.Duration
-	// Package is what is being compiled: the Number-th of Packages that the go command
-	// had to compile when it began. It is empty at the start of the step, and while the
-	// go command compiles for another image.
+	// Package is what is being compiled: the Number-th of Packages that the go command had to compile when it began.
+	// It is empty at the start of the step, and while the go command compiles for another image.
 	Package          string
 	Number, Packages int
-	// Compiled, at the end of an image that was built, is how many packages were
-	// compiled for it. Those that the image shares with one that was built before, or
-	// that Go's cache held, are not counted.
+	// Compiled, at the end of an image that was built, is how many packages were compiled for it. Those that the
+	// image shares with one that was built before, or that Go's cache held, are not counted.
 	Compiled int
 	// Elsewhere, at the end, says that another process has built it.
 	Elsewhere bool
@@ -110,10 +107,9 @@ func (s Summary) String() string {
 	return b.String()
 }
 
-// Build makes sure that the cache holds the images refs and the bases they need. It calls progress,
-// which may be nil, at the start of each step, never twice at the same time. A build that fails
-// returns a *BuildError with the end of its log, an unknown ref is bad input; images that
-// were ready by then stay in the cache.
+// Build makes sure that the cache holds the images refs and the bases they need. It calls progress, which may be nil,
+// at the start of each step, never twice at the same time. A build that fails returns a *BuildError with the end of
+// its log, an unknown ref is bad input; images that were ready by then stay in the cache.
 func (c *Catalogue) Build(ctx context.Context, refs []string, progress func(Event)) (Summary, error) {
 	start, used := time.Now(), usedCPU()
 	needed, err := c.closure(refs)

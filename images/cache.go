@@ -32,9 +32,8 @@ const annotationRef = "org.opencontainers.image.ref.name"
 // image's key as its name. Beside it are tmp for builds under way, locks, logs of builds and
 // modules (go.mod files that are derived for versions which the catalogue does not have).
 //
-// A layout is written in tmp and renamed once it is whole. So an interrupted build leaves
-// nothing but a folder in tmp. Layers of a base are hard links: images that share a layer
-// share its disk space.
+// A layout is written in tmp and renamed once it is whole. So an interrupted build leaves nothing but a folder in
+// tmp. Layers of a base are hard links: images that share a layer share its disk space.
 type cache struct{ dir string }
 
 func (c *cache) layouts() string { return filepath.Join(c.dir, "layouts") }
@@ -244,8 +243,7 @@ func tryLock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// lock takes the named lock between processes, and calls waiting once if
-// another one has it. It ends with ctx.
+// lock takes the named lock between processes, and calls waiting once if another one has it. It ends with ctx.
 func (c *cache) lock(ctx context.Context, name string, waiting func()) (unlock func(), err error) {
 	path := filepath.Join(c.dir, "locks", fileName(name))
 	err = os.WriteFile(path, nil, 0o644)
@@ -280,10 +278,9 @@ type Pruned struct {
 	Freed, Kept int64
 }
 
-// Prune removes the images from the cache that the catalogue does not describe as its recipes are
-// now: those of an earlier state of a recipe, and versions that the catalogue does not have. It also
-// removes damaged images and what interrupted builds have left. It is an error while images
-// are being built, because a build may need any image.
+// Prune removes the images from the cache that the catalogue does not describe as its recipes are now: those of an
+// earlier state of a recipe, and versions that the catalogue does not have. It also removes damaged images and what
+// interrupted builds have left. It is an error while images are being built, because a build may need any image.
 func (c *Catalogue) Prune(ctx context.Context) (Pruned, error) {
 	keys, err := c.keys(ctx, c.refs)
 	if err != nil {

@@ -23,10 +23,9 @@ import (
 	"github.com/relapse-dev/relapse/topology/status"
 )
 
-// Catalogue is the set of images that the recipes of one source tree describe, together with the
-// cache they are built into. Its methods may be called at the same time, from several processes as
-// well. An image's inputs are read once, when a method first needs them: what Push hands on is what
-// Build built, regardless of edits in between.
+// Catalogue is the set of images that the recipes of one source tree describe, together with the cache they are built
+// into. Its methods may be called at the same time, from several processes as well. An image's inputs are read once,
+// when a method first needs them: what Push hands on is what Build built, regardless of edits in between.
 type Catalogue struct {
 	root       string
 	components []*component
@@ -193,8 +192,7 @@ type Entry struct {
 	Size int64
 }
 
-// List returns all images, each after its base, and whether the
-// cache holds them as the recipes are now.
+// List returns all images, each after its base, and whether the cache holds them as the recipes are now.
 func (c *Catalogue) List(ctx context.Context) ([]Entry, error) {
 	keys, err := c.keys(ctx, c.refs)
 	if err != nil {

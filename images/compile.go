@@ -170,8 +170,7 @@ func (m goModule) compilerFlags() []string {
 	return flags
 }
 
-// packageLines finds the names of packages in what go build -v says, a line each when
-// it begins to compile one.
+// packageLines finds the names of packages in what go build -v says, a line each when it begins to compile one.
 type packageLines struct {
 	packages sets.Set[string]
 	report   func(name string)
@@ -192,11 +191,10 @@ func (p *packageLines) Write(data []byte) (int, error) {
 	}
 }
 
-// collectFrom is the memory in bytes from which compilers and linkers collect garbage. They are
-// Go programs that soon end: without collection, client-go's applyconfigurations/core/v1 with
-// what it imports takes 61 s of CPU time in place of 77. 1 GiB is for machines with the 4 GiB
-// that the README asks for. AWS's ec2, the largest package, needs more than that: with 1 GiB
-// it had not ended after 88 s of CPU time.
+// collectFrom is the memory in bytes from which compilers and linkers collect garbage. They are Go programs that soon
+// end: without collection, client-go's applyconfigurations/core/v1 with what it imports takes 61 s of CPU time in
+// place of 77. 1 GiB is for machines with the 4 GiB that the README asks for. AWS's ec2, the largest package, needs
+// more than that: with 1 GiB it had not ended after 88 s of CPU time.
 func (c *compiler) collectFrom() uint64 { return max(1<<30, c.memory/8) }
 
 // executable returns the name that go build gives to a package's program:

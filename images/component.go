@@ -12,8 +12,7 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// component is what a component.yaml says: how a vendor's component is built,
-// each way for a range of its versions.
+// component is what a component.yaml says: how a vendor's component is built, each way for a range of its versions.
 type component struct {
 	// Go is the language version of the go.mod files that are derived.
 	Go      string            `json:"go"`
@@ -107,8 +106,7 @@ type componentRecipe struct {
 	Versions []string `json:"versions"`
 }
 
-// lacking is why versions of an image are in no recipe's range: they have not got
-// what the image is for.
+// lacking is why versions of an image are in no recipe's range: they have not got what the image is for.
 type lacking struct {
 	versions
 	Ref string `json:"ref"` // as in a recipe
@@ -168,8 +166,7 @@ func (c *component) recipe(image componentRecipe, version string) (*Recipe, erro
 	return &r, r.expand(variables(build.vendor.at(version), version))
 }
 
-// build returns how programs of a version are built: one value a version, so
-// that all its images share compilers.
+// build returns how programs of a version are built: one value a version, so that all its images share compilers.
 func (c *component) build(version string) (*versionBuild, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

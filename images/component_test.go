@@ -116,8 +116,7 @@ func TestAtUnknownVersion(t *testing.T) {
 	must.Fail(t, must.Err(c.Build(t.Context(), []string{"x.dev/v:1.1.1"}, nil)), "no recipe makes image")
 }
 
-// TestRecipeAndGoModDisagree is what make check says of a version in a recipe
-// that its go.mod does not have.
+// TestRecipeAndGoModDisagree is what make check says of a version in a recipe that its go.mod does not have.
 func TestRecipeAndGoModDisagree(t *testing.T) {
 	for _, test := range []struct {
 		name  string

@@ -30,10 +30,9 @@ type versionBuild struct {
 	file string
 }
 
-// derive makes the go.mod of a version from the vendor's own. What it requires
-// and replaces stays word for word, but for what component.yaml raises and
-// replaces; so the vendor's code is compiled with the libraries that the
-// vendor has chosen. A comment at each raised or replaced module says what it is for.
+// derive makes the go.mod of a version from the vendor's own. What it requires and replaces stays word for word, but
+// for what component.yaml raises and replaces; so the vendor's code is compiled with the libraries that the vendor
+// has chosen. A comment at each raised or replaced module says what it is for.
 func (b *versionBuild) derive(vendorGoMod []byte) ([]byte, error) {
 	v := b.vendor.at(b.version)
 	mod, err := modfile.Parse(v.String()+"/go.mod", vendorGoMod, nil)
@@ -242,8 +241,7 @@ func (e *CommandError) Error() string {
 
 func (e *CommandError) Unwrap() error { return e.Err }
 
-// Reason is the first line that the command wrote to standard error, without the name of
-// the go command.
+// Reason is the first line that the command wrote to standard error, without the name of the go command.
 func (e *CommandError) Reason() string {
 	line, _, _ := strings.Cut(strings.TrimSpace(e.Stderr), "\n")
 	return strings.TrimPrefix(line, "go: ")

@@ -16,8 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "derive the go.mod and go.sum of the catalogue's versions anew")
 
-// builds returns how the catalogue's versions of this tree's components are
-// built, by component and version.
+// builds returns how the catalogue's versions of this tree's components are built, by component and version.
 func builds(t *testing.T) map[string]*versionBuild {
 	t.Helper()
 	all := map[string]*versionBuild{}
@@ -31,9 +30,8 @@ func builds(t *testing.T) map[string]*versionBuild {
 	return all
 }
 
-// TestDerivation compares each go.mod of the catalogue's versions with what is
-// derived from the vendor's, which comes from Go's module cache or its proxy.
-// That Go adds nothing else to it is tested where images are built.
+// TestDerivation compares each go.mod of the catalogue's versions with what is derived from the vendor's, which comes
+// from Go's module cache or its proxy. That Go adds nothing else to it is tested where images are built.
 func TestDerivation(t *testing.T) {
 	for name, b := range builds(t) {
 		t.Run(name, func(t *testing.T) {

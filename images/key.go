@@ -18,8 +18,7 @@ import (
 	"strings"
 )
 
-// generation is part of every key. It goes up when the factory itself makes
-// something else of the same inputs.
+// generation is part of every key. It goes up when the factory itself makes something else of the same inputs.
 const generation = "1"
 
 func (c *Catalogue) keys(ctx context.Context, refs []string) (map[string]string, error) {

@@ -19,8 +19,7 @@ func (w Want) wants(r *Recipe) bool {
 	return r.Component == w.Component && w.Component != "" || strings.HasPrefix(r.Ref, w.Component+":")
 }
 
-// UnknownVersionError says that no recipe builds a version of a component, or, where
-// it names no version, any.
+// UnknownVersionError says that no recipe builds a version of a component, or, where it names no version, any.
 type UnknownVersionError struct {
 	Name, Version string
 	// Known says which versions there are; where no component has the name, which components.

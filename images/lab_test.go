@@ -77,9 +77,8 @@ func TestSlim(t *testing.T) {
 	}
 }
 
-// TestDerivationIsSettled derives each go.mod and go.sum of the catalogue's
-// versions from the vendor's once more, with all that Go adds. It needs what
-// the packages import, which the builds of images have downloaded.
+// TestDerivationIsSettled derives each go.mod and go.sum of the catalogue's versions from the vendor's once more,
+// with all that Go adds. It needs what the packages import, which the builds of images have downloaded.
 func TestDerivationIsSettled(t *testing.T) {
 	for name, b := range builds(t) {
 		t.Run(name, func(t *testing.T) {

@@ -114,8 +114,7 @@ func (w *layerWriter) file(header *tar.Header, content io.Reader) error {
 	return err
 }
 
-// transient are the folders that a container engine fills again: what is in
-// them belongs to the build.
+// transient are the folders that a container engine fills again: what is in them belongs to the build.
 var transient = []string{"dev", "proc", "run", "sys", "tmp"}
 
 // writeTree writes a folder's content: a root file system, or the upper

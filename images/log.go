@@ -86,8 +86,7 @@ func (l *buildLog) tail() ([]string, error) {
 	return lines[max(0, len(lines)-tailLines):], nil
 }
 
-// BesideLab is a context in which Build's commands yield the CPUs to a lab, which runs at the
-// same time.
+// BesideLab is a context in which Build's commands yield the CPUs to a lab, which runs at the same time.
 func BesideLab(ctx context.Context) context.Context { return context.WithValue(ctx, besideLab{}, true) }
 
 type besideLab struct{}
@@ -104,9 +103,8 @@ func yields(pid int) {
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", pid), []byte(strconv.Itoa(lowest)), 0)
 }
 
-// run runs a command with its output in the log; its Stderr, where it is set, gets
-// both outputs as well. When ctx ends, the command
-// and its children are killed; they are also killed if this process dies.
+// run runs a command with its output in the log; its Stderr, where it is set, gets both outputs as well. When ctx
+// ends, the command and its children are killed; they are also killed if this process dies.
 func (l *buildLog) run(ctx context.Context, cmd *exec.Cmd) error {
 	// Pdeathsig is sent when the thread that started the child ends.
 	runtime.LockOSThread()

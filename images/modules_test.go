@@ -16,9 +16,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// TestModules looks at the go.mod files below this folder as far as that goes
-// without the modules that they name. go mod tidy, which is asked about the
-// others (.ci/tidy), would download all that a vendor's tests import. Those in
+// TestModules looks at the go.mod files below this folder as far as that goes without the modules that they name. go
+// mod tidy, which is asked about the others (.ci/tidy), would download all that a vendor's tests import. Those in
 // versions/ are not written by hand, and TestDerivation compares them.
 func TestModules(t *testing.T) {
 	var files []string
@@ -73,10 +72,9 @@ func untidy(path string, text, sums []byte) []string {
 	return wrong
 }
 
-// TestLibraries looks at crictl, which every lab runs and no scenario tests. A package is compiled
-// once for all programs that have it in the same version, and of the same versions below it: so
-// crictl takes relapse's libraries. A replaced version does not do, since compiled packages bear
-// the name of the version that was asked for.
+// TestLibraries looks at crictl, which every lab runs and no scenario tests. A package is compiled once for all
+// programs that have it in the same version, and of the same versions below it: so crictl takes relapse's libraries.
+// A replaced version does not do, since compiled packages bear the name of the version that was asked for.
 func TestLibraries(t *testing.T) {
 	ours, shared := libraries(t, "../go.mod"), 0
 	for path, version := range libraries(t, "cri-tools/go.mod") {

@@ -17,9 +17,8 @@ func (r *Recipe) otherThan(expected, where, found string) error {
 	return fmt.Errorf("%s: %s: expected %s %s, found %s: no image is made of it", r.file(), r.Ref, expected, where, found)
 }
 
-// provePrograms compares what the Go linker has written into each program of
-// a recipe, the versions of all modules in it, with what the recipe says.
-// Link flags cannot change that; they do change what a program says of itself.
+// provePrograms compares what the Go linker has written into each program of a recipe, the versions of all modules in
+// it, with what the recipe says. Link flags cannot change that; they do change what a program says of itself.
 func (r *Recipe) provePrograms(files []string) error {
 	for i, p := range r.Programs {
 		expected, err := r.tests(p)
@@ -90,8 +89,7 @@ func debianVersions(file string) (map[string]string, error) {
 	return versions, scanner.Err()
 }
 
-// upstreamVersion is a Debian version without epoch and revision
-// (deb-version(7)): 10.11.14 of 1:10.11.14-0+deb12u2.
+// upstreamVersion is a Debian version without epoch and revision (deb-version(7)): 10.11.14 of 1:10.11.14-0+deb12u2.
 func upstreamVersion(version string) string {
 	if _, rest, ok := strings.Cut(version, ":"); ok {
 		version = rest

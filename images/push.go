@@ -49,9 +49,8 @@ func (c *Catalogue) entries(ctx context.Context, refs []string) (map[string]entr
 	return entries, nil
 }
 
-// Blobs returns a folder of the cache, and the files below it that are the layers and
-// configurations of built images: by the repository that a containerd mirror of their hosts
-// asks for, and by digest.
+// Blobs returns a folder of the cache, and the files below it that are the layers and configurations of built images:
+// by the repository that a containerd mirror of their hosts asks for, and by digest.
 func (c *Catalogue) Blobs(ctx context.Context, refs []string) (folder string, files map[string]map[string]string, err error) {
 	entries, err := c.entries(ctx, refs)
 	if err != nil {
@@ -78,10 +77,9 @@ func (c *Catalogue) Blobs(ctx context.Context, refs []string) (folder string, fi
 	return folder, files, nil
 }
 
-// Push makes built images available in the registry at addr ("host:port", plain http) under the
-// names that a containerd mirror of their hosts asks for: registry.k8s.io/pause:3.10 as pause:3.10.
-// Images and blobs that the registry has are left alone. Two images of different hosts that would
-// get the same name are an error.
+// Push makes built images available in the registry at addr ("host:port", plain http) under the names that a
+// containerd mirror of their hosts asks for: registry.k8s.io/pause:3.10 as pause:3.10. Images and blobs that the
+// registry has are left alone. Two images of different hosts that would get the same name are an error.
 func (c *Catalogue) Push(ctx context.Context, addr string, refs []string) error {
 	entries, err := c.entries(ctx, refs)
 	if err != nil {

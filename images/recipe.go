@@ -34,9 +34,8 @@ type Recipe struct {
 	Component string `json:"component,omitempty"`
 	Version   string `json:"version,omitempty"`
 	Form      Form   `json:"form,omitempty"`
-	// Module is the Go module that holds the component. What the built
-	// programs say of it is compared with Version. A component.yaml sets it
-	// by version; a component from Debian has none (see Debian.Versions).
+	// Module is the Go module that holds the component. What the built programs say of it is compared with Version. A
+	// component.yaml sets it by version; a component from Debian has none (see Debian.Versions).
 	Module string `json:"module,omitempty"`
 
 	// Base is the Ref of the image below this one; empty means scratch.
@@ -91,8 +90,7 @@ type Program struct {
 
 func (p Program) local() bool { return strings.HasPrefix(p.Package, "./") }
 
-// File is a file, or a folder with all below it, taken from the recipe's
-// folder or from a Go module.
+// File is a file, or a folder with all below it, taken from the recipe's folder or from a Go module.
 type File struct {
 	Module string `json:"module,omitempty"`
 	In     string `json:"in,omitempty"`

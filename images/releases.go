@@ -22,8 +22,7 @@ import (
 // without a leading v, any number in a line, and comments behind a #.
 const releasesFile = "releases.txt"
 
-// Releases are the versions of a component that there are, as far as is known
-// without asking for each of them.
+// Releases are the versions of a component that there are, as far as is known without asking for each of them.
 type Releases struct {
 	Ways []Way
 	// Versions are in the vendor's list, the module proxy's lists or the catalogue,
@@ -227,8 +226,7 @@ func listed(ctx context.Context, path string) ([]string, error) {
 	return found.Versions, nil
 }
 
-// NotPublishedError says that the module proxy does not serve a version, or
-// something that it requires.
+// NotPublishedError says that the module proxy does not serve a version, or something that it requires.
 type NotPublishedError struct {
 	Module module.Version
 	// Required is set where the version is there, and a module that it requires is not:
@@ -265,8 +263,7 @@ func (*NotPublishedError) RelapseStatus() int { return 2 }
 
 func (e *NotPublishedError) Unwrap() error { return e.Err }
 
-// refusals are what the go command says of a module version that a proxy, or a
-// repository, has not got.
+// refusals are what the go command says of a module version that a proxy, or a repository, has not got.
 var refusals = []string{"403 Forbidden", "404 Not Found", "410 Gone", "unknown revision"}
 
 // refusal is the line with which the go command refuses a module. Lines before it say what it
@@ -284,8 +281,7 @@ func refusal(text string) string {
 // refused is how the go command names a module version that it does not get.
 var refused = regexp.MustCompile(`([^\s:@]+)@(v[^\s:@/]+)(?:/go\.mod)?: (?:reading|verifying|invalid version)`)
 
-// UnreachableError says that the module proxy did not answer. What is built already
-// can be used without it.
+// UnreachableError says that the module proxy did not answer. What is built already can be used without it.
 type UnreachableError struct {
 	Module module.Version
 	Err    error // what the go command says

@@ -16,9 +16,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// rootfs is a file system tree in the making: folders stacked by overlayfs.
-// Every mount is made in a mount namespace of the command that needs it, so
-// that none can be left behind, however the build ends.
+// rootfs is a file system tree in the making: folders stacked by overlayfs. Every mount is made in a mount namespace
+// of the command that needs it, so that none can be left behind, however the build ends.
 type rootfs struct {
 	dir    string   // workspace
 	lowers []string // lowest first
@@ -97,8 +96,7 @@ func (r *rootfs) debootstrap(ctx context.Context, log *buildLog, d *Debian) (str
 		return "", err
 	}
 	if err := log.run(ctx, inNamespaces(debootstrapCommand(d, dir, aptMirror(ctx, d.Suite))...)); err != nil {
-		// When a package's script fails, debootstrap only names its own log,
-		// which goes with the tree.
+		// When a package's script fails, debootstrap only names its own log, which goes with the tree.
 		const own = "debootstrap/debootstrap.log"
 		if tail, readErr := log.tail(); readErr == nil && strings.Contains(tail[len(tail)-1], own) {
 			cause, _ := os.ReadFile(filepath.Join(dir, own))
@@ -129,9 +127,8 @@ func debootstrapCommand(d *Debian, dir, mirror string) []string {
 	return args
 }
 
-// aptMirror returns the archive that this machine's apt takes the suite from, or
-// another suite of Debian's, so that a mirror set for the machine serves images
-// too. Without one debootstrap uses its own default.
+// aptMirror returns the archive that this machine's apt takes the suite from, or another suite of Debian's, so that a
+// mirror set for the machine serves images too. Without one debootstrap uses its own default.
 func aptMirror(ctx context.Context, suite string) string {
 	for _, of := range []string{"Codename: " + suite, "Label: Debian"} {
 		out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI)",
@@ -163,8 +160,7 @@ if [ -e /etc/machine-id ]; then : >/etc/machine-id; fi
 cd /
 ` + trimDocumentation
 
-// installPackages is the script that adds packages to a Debian tree. No
-// service is started: policy-rc.d forbids it.
+// installPackages is the script that adds packages to a Debian tree. No service is started: policy-rc.d forbids it.
 func installPackages(d *Debian) string {
 	updates := ""
 	if d.Updates {
@@ -221,8 +217,7 @@ func (r *rootfs) script(ctx context.Context, log *buildLog, script string) (stri
 	}
 	lowers := slices.Clone(r.lowers)
 	slices.Reverse(lowers) // overlayfs wants the highest first
-	// index, metacopy and redirect_dir are off so that the upper folder holds
-	// plain files and whiteouts only.
+	// index, metacopy and redirect_dir are off so that the upper folder holds plain files and whiteouts only.
 	const mount = `
 mount -t overlay -o "index=off,metacopy=off,redirect_dir=off,lowerdir=$1,upperdir=$2,workdir=$3" overlay "$4"
 mount -t proc proc "$4/proc"
@@ -248,8 +243,7 @@ exit $status
 	return upper, nil
 }
 
-// inNamespaces is a command in mount and PID namespaces of its own: its
-// mounts and its children end with it.
+// inNamespaces is a command in mount and PID namespaces of its own: its mounts and its children end with it.
 func inNamespaces(args ...string) *exec.Cmd {
 	cmd := exec.Command("unshare", append([]string{"--mount", "--pid", "--fork", "--kill-child", "--"}, args...)...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")

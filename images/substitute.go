@@ -13,13 +13,11 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// Substitute is a module that programs are built with in place of the one that the
-// vendor's go.mod chooses.
+// Substitute is a module that programs are built with in place of the one that the vendor's go.mod chooses.
 type Substitute struct {
 	module.Version
-	// For is what the vendor has chosen. Its path is another one where the vendor or the
-	// recipe takes another module; it is a folder, without a version, where the vendor
-	// takes one of his own tree.
+	// For is what the vendor has chosen. Its path is another one where the vendor or the recipe takes another module;
+	// it is a folder, without a version, where the vendor takes one of his own tree.
 	For module.Version
 }
 
@@ -42,9 +40,8 @@ func (r Recipe) Substitutes() ([]Substitute, error) {
 // mostNamed is how many substitutes a form names. relapse versions has all.
 const mostNamed = 2
 
-// Packaging is the image's form, with the modules that were substituted: "whole, with
-// github.com/osrg/gobgp/v4 v4.8.0 for v4.6.1". More than a few are counted. It is the same on
-// every machine.
+// Packaging is the image's form, with the modules that were substituted: "whole, with github.com/osrg/gobgp/v4 v4.8.0
+// for v4.6.1". More than a few are counted. It is the same on every machine.
 func (r Recipe) Packaging() (string, error) {
 	form := string(r.Form)
 	if r.KernelModules != nil {
@@ -113,9 +110,8 @@ func substitutesIn(mod *modfile.File, sums map[string]string) []Substitute {
 // module, or a module and its version, or a folder.
 var isFor = regexp.MustCompile(`^// (?:indirect; )?for (\S+)(?: (\S+))?$`)
 
-// noteSubstitutes writes into a derived go.mod what each module that the recipe raises or
-// replaces, or takes where the vendor replaces it, is for. Those that turn out as the vendor has
-// chosen them get no comment.
+// noteSubstitutes writes into a derived go.mod what each module that the recipe raises or replaces, or takes where
+// the vendor replaces it, is for. Those that turn out as the vendor has chosen them get no comment.
 func (m vendorModule) noteSubstitutes(mod *modfile.File, vendors map[string]module.Version) {
 	current, all := chosen(mod), lines(mod)
 	paths := slices.Concat(slices.Collect(maps.Keys(m.AtLeast)), slices.Collect(maps.Keys(m.Replace)), m.Unreplaced)

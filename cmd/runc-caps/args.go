@@ -48,10 +48,9 @@ func requestFile(args []string) (string, requestKind) {
 	return "", noRequest
 }
 
-// flagValue parses flags like runc (one or two dashes, the value after "=" or in the
-// next argument). It returns the last value of the flag with one of names, and the
-// arguments from the first one that is no flag. With interspersed it continues after
-// such arguments, up to "--".
+// flagValue parses flags like runc (one or two dashes, the value after "=" or in the next argument). It returns the
+// last value of the flag with one of names, and the arguments from the first one that is no flag. With interspersed
+// it continues after such arguments, up to "--".
 func flagValue(args, names, valued []string, interspersed bool) (value string, rest []string) {
 	for i := 0; i < len(args); i++ {
 		arg := args[i]

@@ -71,8 +71,7 @@ func TestWithoutRefuses(t *testing.T) {
 	}
 }
 
-// canonical is text with its keys in order, its spaces gone, and its numbers
-// and strings as they stand.
+// canonical is text with its keys in order, its spaces gone, and its numbers and strings as they stand.
 func canonical(t *testing.T, text string) string {
 	t.Helper()
 	var walk func(raw json.RawMessage) any

@@ -1,12 +1,10 @@
 // Runc-caps is an OCI runtime in front of runc for machines that do not grant root
 // every capability (a virtual machine or a container with a limited bounding set).
 //
-// A privileged container requests all capabilities of the kernel. If one is missing
-// from its bounding set, runc fails with "unable to apply caps: operation not
-// permitted", even if the container does not need it. Runc-caps removes the missing
-// ones from the request and then executes runc. For create and run the request is the
-// bundle's config.json, for exec the file of --process. Other commands are passed on
-// unchanged.
+// A privileged container requests all capabilities of the kernel. If one is missing from its bounding set, runc fails
+// with "unable to apply caps: operation not permitted", even if the container does not need it. Runc-caps removes the
+// missing ones from the request and then executes runc. For create and run the request is the bundle's config.json,
+// for exec the file of --process. Other commands are passed on unchanged.
 //
 // It grants nothing and changes nothing else. In particular it does not change
 // oomScoreAdj and rlimits that require CAP_SYS_RESOURCE.
@@ -26,8 +24,7 @@ import (
 
 func main() {
 	if err := narrow(os.Args[1:]); err != nil {
-		// runc runs anyway: it reports errors of the request in the file of --log, which
-		// Docker reads.
+		// runc runs anyway: it reports errors of the request in the file of --log, which Docker reads.
 		fmt.Fprintln(os.Stderr, "runc-caps:", err)
 	}
 	// Without the shim Docker also finds runc by PATH.
@@ -78,9 +75,8 @@ func narrow(args []string) error {
 	return nil
 }
 
-// without removes the capabilities missing from all sets of the request (bounding,
-// effective, inheritable, permitted, ambient), and reports whether that changed it.
-// Everything else is kept, including unknown keys.
+// without removes the capabilities missing from all sets of the request (bounding, effective, inheritable, permitted,
+// ambient), and reports whether that changed it. Everything else is kept, including unknown keys.
 func without(missing []string, request []byte, kind requestKind) ([]byte, bool, error) {
 	path := []string{"capabilities"}
 	if kind == bundleFile {

@@ -66,9 +66,8 @@ type Calico struct {
 // DefaultPoll is how often calico-node checks its address by default.
 const DefaultPoll = time.Minute
 
-// Apply is the action that brings Calico to this configuration. The pods of an earlier
-// configuration are replaced, and those of the same one as well: each
-// calico-node autodetects its address again. It does not wait for them.
+// Apply is the action that brings Calico to this configuration. The pods of an earlier configuration are replaced,
+// and those of the same one as well: each calico-node autodetects its address again. It does not wait for them.
 func (c Calico) Apply(ctx context.Context, r *framework.Run) error {
 	manifest, err := registry.New(labaccess.Lab(r).Registry().Addr.String()).File(ctx, manifestImage(c.Version), "/calico.yaml")
 	if err != nil {
@@ -96,8 +95,7 @@ func (c Calico) objects(manifest string, apiServer netip.AddrPort) ([]*unstructu
 			err = errors.Join(err, workload.Change(o, c.configure))
 		}
 	}
-	// The vendor's manifest reads this ConfigMap if it exists. Calico then comes
-	// up without kube-proxy.
+	// The vendor's manifest reads this ConfigMap if it exists. Calico then comes up without kube-proxy.
 	endpoint := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
 		"metadata": map[string]any{"name": "kubernetes-services-endpoint", "namespace": metav1.NamespaceSystem},
@@ -152,9 +150,8 @@ const (
 const canStart = `test -s /var/lib/calico/nodename || { echo "the node's name is not written yet"; exit 1; }
 grep -q '^ *server: https://[^[]' /etc/cni/net.d/calico-kubeconfig || { echo "the API server's address is not written yet"; exit 1; }`
 
-// PodsCanStart is the action that waits until the newest calico-node runs on every node, has installed the CNI
-// plugin and configured it. Until then the plugin refuses to add or remove pods, and
-// kubelet retries only after a while.
+// PodsCanStart is the action that waits until the newest calico-node runs on every node, has installed the CNI plugin
+// and configured it. Until then the plugin refuses to add or remove pods, and kubelet retries only after a while.
 func PodsCanStart(ctx context.Context, r *framework.Run) error {
 	cluster := labaccess.Cluster(r)
 	if err := Agent.Started(ctx, cluster, cluster.Nodes(), installsWithin); err != nil {
@@ -218,10 +215,9 @@ func declare(ctx context.Context, c *kindlab.Cluster, manifest string) error {
 	return workload.ApplyWhenTaken(ctx, c, "Calico's types to be known", restartsWithin, objects...)
 }
 
-// NATOutgoing is the action that switches natOutgoing of the cluster's pool on or off: whether nodes
-// masquerade packets from pods to addresses outside of Calico's pools, including other
-// nodes. It is on by default. The pool exists once a calico-node has started; felix
-// applies the change without a restart.
+// NATOutgoing is the action that switches natOutgoing of the cluster's pool on or off: whether nodes masquerade
+// packets from pods to addresses outside of Calico's pools, including other nodes. It is on by default. The pool
+// exists once a calico-node has started; felix applies the change without a restart.
 func NATOutgoing(on bool) framework.Action {
 	pool := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "crd.projectcalico.org/v1", "kind": "IPPool",
@@ -282,8 +278,7 @@ exec crictl exec --sync "$id" "$@"`
 	return node.Exec(ctx, append([]string{"sh", "-ec", script, "sh"}, command...)...)
 }
 
-// NotReady is why calico-node on a node says that it is not ready, in its own words;
-// empty if it says that it is.
+// NotReady is why calico-node on a node says that it is not ready, in its own words; empty if it says that it is.
 func NotReady(ctx context.Context, node *kindlab.Node) (string, error) {
 	said, err := inAgent(ctx, node, "sh", "-c", "calico-node -felix-ready -bird-ready 2>&1 && echo ready || true")
 	if line := notReady.FindString(said); line != "" || strings.HasSuffix(strings.TrimSpace(said), "ready") {

@@ -26,8 +26,7 @@ import (
 type Chart struct {
 	// Name and Version are those of Chart.yaml.
 	Name, Version string
-	// Module is the folder of the vendor's Go module that the chart comes from; empty if
-	// it comes from elsewhere.
+	// Module is the folder of the vendor's Go module that the chart comes from; empty if it comes from elsewhere.
 	Module string
 
 	files    []*archive.BufferedFile

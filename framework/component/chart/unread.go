@@ -28,11 +28,10 @@ func (p Path) String() string {
 	return strings.Join(keys, ".")
 }
 
-// Unread returns the paths of the values of a release that change nothing of what the chart
-// renders, in order. Values that the chart has defaults for are not asked about: they may have
-// no effect because of others. For the rest the chart is rendered without them, and with other
-// values in their place; objects with random contents, such as certificates, do not count. The
-// error is that of Render, or the context's.
+// Unread returns the paths of the values of a release that change nothing of what the chart renders, in order. Values
+// that the chart has defaults for are not asked about: they may have no effect because of others. For the rest the
+// chart is rendered without them, and with other values in their place; objects with random contents, such as
+// certificates, do not count. The error is that of Render, or the context's.
 func (c *Chart) Unread(ctx context.Context, r Release) ([]Path, error) {
 	candidates := c.withoutDefault(r.Values)
 	rendered, err := c.Render(r)

@@ -11,8 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Merge returns the values of several files: of two values with the same path the later one
-// applies, as with Helm.
+// Merge returns the values of several files: of two values with the same path the later one applies, as with Helm.
 func Merge(files ...map[string]any) map[string]any {
 	all := map[string]any{}
 	for _, file := range files {
@@ -67,8 +66,7 @@ func Remove(values map[string]any, path string) {
 	unstructured.RemoveNestedField(values, strings.Split(path, ".")...)
 }
 
-// Put gives a value that some values have at this path to others, or removes it from them if those
-// have none.
+// Put gives a value that some values have at this path to others, or removes it from them if those have none.
 func (p Path) Put(from, to map[string]any) {
 	key := p[0]
 	value, there := from[key]

@@ -79,10 +79,9 @@ func (s Cilium) WriteRules(nodes ...string) framework.Action {
 	return s.runUntil(nodes, "to write its rules", AgentLog.WroteRules)
 }
 
-// Try is WriteRules for a state in which the agents may refuse to start. It waits
-// until the agent of each of these nodes is up, or has refused twice in a row. An agent
-// that ends for another reason says nothing of its version: kubelet starts it again, and
-// if that does not help the wait fails. What is seen goes into starts.
+// Try is WriteRules for a state in which the agents may refuse to start. It waits until the agent of each of these
+// nodes is up, or has refused twice in a row. An agent that ends for another reason says nothing of its version:
+// kubelet starts it again, and if that does not help the wait fails. What is seen goes into starts.
 func (s Cilium) Try(nodes []string, starts *Starts) framework.Action {
 	return s.runUntil(nodes, "to write its rules, or to refuse to start twice", func(a AgentLog) bool {
 		p := starts.see(a)

@@ -2,9 +2,8 @@
 // cilium-operator, the ConfigMap that both read, and CiliumNodes. It knows how Cilium is deployed;
 // which versions and which keys make an incident is the scenario's.
 //
-// The agents are slices, up to 1.12: parts of the vendor's agent, built as it publishes
-// them (images/cilium/agent, images/cilium/rules). cilium-operator runs whole. From 1.15
-// on package release installs all of Cilium.
+// The agents are slices, up to 1.12: parts of the vendor's agent, built as it publishes them (images/cilium/agent,
+// images/cilium/rules). cilium-operator runs whole. From 1.15 on package release installs all of Cilium.
 package cilium
 
 import (
@@ -43,8 +42,7 @@ func Operator(version string) string { return "quay.io/cilium/operator-generic:v
 // Rules is the image of the agent slice that writes the vendor's iptables rules.
 func Rules(version string) string { return "relapse.dev/cilium-rules:v" + version }
 
-// BPF is Rules with the vendor's BPF programs, which it compiles and attaches.
-// It brings compilers with it.
+// BPF is Rules with the vendor's BPF programs, which it compiles and attaches. It brings compilers with it.
 func BPF(version string) string { return "relapse.dev/cilium-bpf:v" + version }
 
 // Modes of allocating pods' addresses: values of the key ipam.
@@ -83,11 +81,10 @@ var Native = Config{
 	"cluster-name":             "default",
 }
 
-// DSR is Native with BPF NodePort in plain DSR mode, and with it BPF masquerading. Pods are not
-// wired by Cilium's own plugin, so their packets must pass the node's stack
-// (enable-host-legacy-routing): 1.8 does not know another way. For the check of Services' source
-// ranges later versions want CAP_SYS_RESOURCE, which not every machine grants; no lab of Cilium's
-// has Services.
+// DSR is Native with BPF NodePort in plain DSR mode, and with it BPF masquerading. Pods are not wired by Cilium's own
+// plugin, so their packets must pass the node's stack (enable-host-legacy-routing): 1.8 does not know another way.
+// For the check of Services' source ranges later versions want CAP_SYS_RESOURCE, which not every machine grants; no
+// lab of Cilium's has Services.
 var DSR = Native.With(Config{
 	"kube-proxy-replacement":        "partial",
 	"enable-node-port":              "true",
@@ -212,15 +209,13 @@ func (s Cilium) RunAgents(nodes ...string) framework.Action {
 	}
 }
 
-// Announced is the action that does Configure and RunAgents, and waits until each of the lab's
-// routers has heard from the agent of each of these nodes. Agents that were
-// not replaced have nothing new to say: then it waits in vain.
+// Announced is the action that does Configure and RunAgents, and waits until each of the lab's routers has heard from
+// the agent of each of these nodes. Agents that were not replaced have nothing new to say: then it waits in vain.
 func (s Cilium) Announced(nodes ...string) framework.Action {
 	return framework.InOrder(s.Configure, labaccess.SessionsUp(nodes, s.RunAgents(nodes...)))
 }
 
-// StopOperator is the action that deletes cilium-operator and waits until it has ended. Configure
-// starts it again.
+// StopOperator is the action that deletes cilium-operator and waits until it has ended. Configure starts it again.
 func StopOperator(ctx context.Context, r *framework.Run) error {
 	c := labaccess.Cluster(r)
 	if err := operator.Delete(ctx, c); err != nil {

@@ -29,10 +29,9 @@ const operatorWithin = 2 * time.Minute
 // cilium-operator has given each its pod range. The operator gives the lowest range that is free to
 // the node that it hears of first, so ranges follow the order of names.
 //
-// It hears of them in the order of creation, one after the other, once it has listed
-// those that were there when it began: so the first one's range is waited for. What it
-// has given it writes once a second (operator/cilium_node.go and
-// pkg/ipam/allocator/podcidr in 1.11): so the others are created at once.
+// It hears of them in the order of creation, one after the other, once it has listed those that were there when it
+// began: so the first one's range is waited for. What it has given it writes once a second (operator/cilium_node.go
+// and pkg/ipam/allocator/podcidr in 1.11): so the others are created at once.
 func CreateNodes(names []string, address func(r *framework.Run, name string) netip.Addr) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
 		c := labaccess.Cluster(r)

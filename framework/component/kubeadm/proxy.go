@@ -46,9 +46,8 @@ type ProxyConfig struct {
 // metricsAddress is where kube-proxy is asked for its mode and its syncs: its default.
 const metricsAddress = "127.0.0.1:10249"
 
-// NewProxyConfig adapts a KubeProxyConfiguration to a lab whose pods are in a range. An
-// empty text is kubeadm's own configuration. Mode is that of the configuration if it names
-// none; empty is kube-proxy's default.
+// NewProxyConfig adapts a KubeProxyConfiguration to a lab whose pods are in a range. An empty text is kubeadm's own
+// configuration. Mode is that of the configuration if it names none; empty is kube-proxy's default.
 func NewProxyConfig(text, mode string, pods netip.Prefix) (ProxyConfig, error) {
 	fields := map[string]any{}
 	if err := yaml.Unmarshal([]byte(text), &fields); err != nil {
@@ -158,8 +157,7 @@ func (p Proxy) Rolled(bound time.Duration) framework.Action {
 	}))
 }
 
-// Roll replaces the pod of a node by one of what was declared, and waits until that has
-// written its rules.
+// Roll replaces the pod of a node by one of what was declared, and waits until that has written its rules.
 func (p Proxy) Roll(ctx context.Context, lab *kindlab.Lab, node string, bound time.Duration) error {
 	if err := KubeProxy.Restart(ctx, lab.Clusters[0], []string{node}, bound); err != nil {
 		return err

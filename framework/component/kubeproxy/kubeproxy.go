@@ -61,8 +61,7 @@ type Proxy struct {
 	Node string
 	// PodCIDR is the range of the cluster's pods.
 	PodCIDR netip.Prefix
-	// Watched is the cluster IP of the Service whose entries in the graceful-termination
-	// list State counts.
+	// Watched is the cluster IP of the Service whose entries in the graceful-termination list State counts.
 	Watched netip.Addr
 }
 
@@ -101,8 +100,7 @@ iptables -w -t nat -A KUBE-MARK-DROP -j MARK --set-xmark 0x8000/0x8000`
 const renamed = `f=/lib/modules/$(uname -r)/modules.builtin
 grep -qs nf_conntrack_ipv4 "$f" || echo kernel/net/ipv4/netfilter/nf_conntrack_ipv4.ko >>"$f"`
 
-// Delete is the action that removes kube-proxy from its node. What it wrote to the node's kernel
-// stays.
+// Delete is the action that removes kube-proxy from its node. What it wrote to the node's kernel stays.
 func (p Proxy) Delete(ctx context.Context, r *framework.Run) error {
 	return p.daemonSet().Delete(ctx, labaccess.Cluster(r))
 }
@@ -153,8 +151,7 @@ const syncMetric = "kubeproxy_sync_proxy_rules_latency_microseconds_count"
 // pollWithin bounds a poll: on a busy machine one took 6 s.
 const pollWithin = 30 * time.Second
 
-// State reads the state of kube-proxy. If it does not answer, or a part of the answer is
-// missing, that is an error.
+// State reads the state of kube-proxy. If it does not answer, or a part of the answer is missing, that is an error.
 func (p Proxy) State(ctx context.Context, lab *kindlab.Lab) (State, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollWithin)
 	defer cancel()
@@ -189,8 +186,7 @@ func stateOf(said snapshot.Proxy, at time.Time) (State, error) {
 	}, nil
 }
 
-// RunsIn asks kube-proxy which mode it runs in: it falls back to another if it cannot run
-// in the configured one.
+// RunsIn asks kube-proxy which mode it runs in: it falls back to another if it cannot run in the configured one.
 func (p Proxy) RunsIn(ctx context.Context, lab *kindlab.Lab) (Mode, error) {
 	mode, err := lab.Node(p.Node).Exec(ctx, "curl", "-sS", "-m", "5", "http://127.0.0.1:10249/proxyMode")
 	return Mode(mode), err

@@ -70,9 +70,8 @@ type KubeRouter struct {
 	// OnDelete replaces no pod: the caller deletes one after the other.
 	OnDelete bool
 
-	// RestartTime is how long a router keeps the routes of a node whose
-	// kube-router restarts (by default 90 s), CacheSyncTimeout how long
-	// kube-router waits for its caches before it ends (1 min).
+	// RestartTime is how long a router keeps the routes of a node whose kube-router restarts (by default 90 s),
+	// CacheSyncTimeout how long kube-router waits for its caches before it ends (1 min).
 	RestartTime, CacheSyncTimeout time.Duration
 }
 
@@ -166,8 +165,7 @@ func Digest(ctx context.Context, r *framework.Run, image string) (string, error)
 	return registry.New(labaccess.Lab(r).Registry().Addr.String()).Resolve(ctx, image)
 }
 
-// LatestMoved is the action that makes the name without tag refer to an image, as the vendor does
-// with each release.
+// LatestMoved is the action that makes the name without tag refer to an image, as the vendor does with each release.
 func LatestMoved(image string) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
 		_, err := registry.New(labaccess.Lab(r).Registry().Addr.String()).Move(ctx, Untagged, image)
@@ -206,9 +204,8 @@ func Clean(ctx context.Context, r *framework.Run) error {
 	})
 }
 
-// cleanNode also succeeds on a node that has nothing to clean. Kube-router's routes to
-// other nodes' pods are of protocol 17: left behind, they carry traffic between pods
-// that a later version no longer carries.
+// cleanNode also succeeds on a node that has nothing to clean. Kube-router's routes to other nodes' pods are of
+// protocol 17: left behind, they carry traffic between pods that a later version no longer carries.
 const cleanNode = `set -e
 rm -rf /etc/cni/net.d/10-kuberouter.conflist /var/lib/cni/networks
 ip link del kube-bridge 2>/dev/null || true

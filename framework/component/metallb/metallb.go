@@ -29,8 +29,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// name is the name of the release and of the chart, and namespace the namespace in the vendor's
-// documentation.
+// name is the name of the release and of the chart, and namespace the namespace in the vendor's documentation.
 const (
 	name      = "metallb"
 	namespace = "metallb-system"
@@ -59,8 +58,7 @@ type Release struct {
 	NoBFD bool
 }
 
-// frr is the image that runs beside the speaker in mode FRR: Debian's, see
-// images/metallb/image.yaml.
+// frr is the image that runs beside the speaker in mode FRR: Debian's, see images/metallb/image.yaml.
 const (
 	frrRepository = "quay.io/frrouting/frr"
 	frrVersion    = "10.3"
@@ -222,8 +220,7 @@ func (r Release) Configured(pool netip.Prefix, nodes ...string) framework.Action
 	}
 }
 
-// MoveTo is the action that brings controller and speakers of every node to the release, as
-// helm upgrade does.
+// MoveTo is the action that brings controller and speakers of every node to the release, as helm upgrade does.
 func (r Release) MoveTo(ctx context.Context, run *framework.Run) error {
 	return framework.InOrder(r.Apply, RestartSpeakers)(ctx, run)
 }

@@ -57,8 +57,7 @@ type Router struct {
 	BFD bool
 }
 
-// defaults are the lab's own, by their kind: a pool, the router, and an advertisement of every
-// address.
+// defaults are the lab's own, by their kind: a pool, the router, and an advertisement of every address.
 var defaults = map[string]string{
 	kindPool:          "{apiVersion: metallb.io/v1beta1, kind: IPAddressPool, metadata: {name: lab}, spec: {addresses: ['%s']}}",
 	kindPeer:          "{apiVersion: metallb.io/v1beta2, kind: BGPPeer, metadata: {name: lab}, spec: {}}",
@@ -368,8 +367,7 @@ func (a *adapter) pools(by string) []*unstructured.Unstructured {
 	return slices.DeleteFunc(a.poolsBut(""), func(o *unstructured.Unstructured) bool { return !a.announces(by, o) })
 }
 
-// needed is how many addresses the lab takes from a pool that is announced by ARP: for two Services,
-// and a new one.
+// needed is how many addresses the lab takes from a pool that is announced by ARP: for two Services, and a new one.
 const needed = 3
 
 // layer2 chooses the pool whose addresses are announced by ARP alone, and makes it large enough.

@@ -64,9 +64,8 @@ func find(text string) []found {
 // Values are those of variables, by their names.
 type Values map[string]string
 
-// Parse reads values of variables: pairs such as NAME=VALUE, which take precedence over a file
-// with a ConfigMap, a Kustomization of Flux, a map, or a pair on each line. The error is one
-// sentence without the file's name.
+// Parse reads values of variables: pairs such as NAME=VALUE, which take precedence over a file with a ConfigMap, a
+// Kustomization of Flux, a map, or a pair on each line. The error is one sentence without the file's name.
 func Parse(pairs []string, file []byte) (Values, error) {
 	all := Values{}
 	var parsed map[string]any
@@ -278,8 +277,7 @@ func within(value any, path []string) []Variable {
 	return all
 }
 
-// Missing is the error that names variables without a value, and says how to give them; nil if
-// there are none.
+// Missing is the error that names variables without a value, and says how to give them; nil if there are none.
 func Missing(all []Variable) error {
 	var names, places []string
 	for _, v := range all {

@@ -71,9 +71,8 @@ func (e *EndedError) Error() string {
 	return fmt.Sprintf("pod %s on %s was ready, and ended once more: %s", e.Pod, e.Node, strings.Join(e.Containers, ", "))
 }
 
-// Steady returns what says later whether the pod on a node still runs as it does now: it waits
-// until the pod is [Ready], and ends at once with an *EndedError if one of its containers was
-// started once more.
+// Steady returns what says later whether the pod on a node still runs as it does now: it waits until the pod is
+// [Ready], and ends at once with an *EndedError if one of its containers was started once more.
 func (p Pods) Steady(ctx context.Context, c *kindlab.Cluster, node string) (func(context.Context, time.Duration) error, error) {
 	pod, err := p.on(ctx, c, node)
 	return func(ctx context.Context, bound time.Duration) error {

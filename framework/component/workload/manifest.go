@@ -1,6 +1,5 @@
-// Package workload handles Kubernetes' generic objects on a lab's cluster: manifests, DaemonSets
-// and Deployments, their pods, and the pods that hold probe agents. The packages beside it, one a
-// vendor's component, are built on it.
+// Package workload handles Kubernetes' generic objects on a lab's cluster: manifests, DaemonSets and Deployments,
+// their pods, and the pods that hold probe agents. The packages beside it, one a vendor's component, are built on it.
 //
 // A pod is in one of two conditions, which mean the same everywhere: it is [Started], or it is
 // [Ready]. A pod that should crash starts and never gets ready.
@@ -95,8 +94,7 @@ func Objects(manifest string) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// Change reads an object of a manifest into its Go type, has it changed, and
-// writes it back into the same object.
+// Change reads an object of a manifest into its Go type, has it changed, and writes it back into the same object.
 func Change[T any](o *unstructured.Unstructured, change func(*T) error) error {
 	var typed T
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &typed); err != nil {

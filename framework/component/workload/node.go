@@ -45,8 +45,7 @@ func Wire(ctx context.Context, lab *kindlab.Lab, node string) error {
 	return nil
 }
 
-// Route gives every router of the lab static routes to the pods of a node, by
-// Node.spec, and returns their ranges.
+// Route gives every router of the lab static routes to the pods of a node, by Node.spec, and returns their ranges.
 func Route(ctx context.Context, lab *kindlab.Lab, node string) ([]netip.Prefix, error) {
 	pods, err := lab.Clusters[0].PodRanges(ctx, node)
 	for _, p := range pods {

@@ -81,9 +81,8 @@ func (p Pods) Started(ctx context.Context, c *kindlab.Cluster, count int, bound 
 // do not ask for another one, and a busy kubelet needs some seconds more.
 const deletedWithin = time.Minute
 
-// Delete deletes the pods and waits until they are gone. A pod whose Node is
-// gone is not waited for: no kubelet would confirm that it has ended, and
-// Kubernetes' garbage collector takes half a minute to notice.
+// Delete deletes the pods and waits until they are gone. A pod whose Node is gone is not waited for: no kubelet would
+// confirm that it has ended, and Kubernetes' garbage collector takes half a minute to notice.
 func (p Pods) Delete(ctx context.Context, c *kindlab.Cluster) error {
 	if err := c.Kube().DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(p.Namespace), p.Labels); err != nil {
 		return fmt.Errorf("deleting the pods of %s: %w", p, err)
@@ -183,8 +182,7 @@ func DescribePod(pod corev1.Pod) string {
 		text += fmt.Sprintf(": %s: %s", pod.Status.Reason, pod.Status.Message)
 	}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		// A container that waits for an init container, and one of these that is done, say
-		// nothing of why.
+		// A container that waits for an init container, and one of these that is done, say nothing of why.
 		if w := s.State.Waiting; w != nil && w.Reason != "PodInitializing" {
 			text += fmt.Sprintf("; container %s waits: %s %s", s.Name, w.Reason, w.Message)
 			if t := s.LastTerminationState.Terminated; t != nil {
@@ -209,23 +207,20 @@ func lastWords(log string) string {
 	return lastLine(log)
 }
 
-// lastLine is the last line of a container's message, which may be the end of its log
-// (FallbackToLogsOnError).
+// lastLine is the last line of a container's message, which may be the end of its log (FallbackToLogsOnError).
 func lastLine(message string) string {
 	lines := strings.Split(strings.TrimSpace(message), "\n")
 	return lines[len(lines)-1]
 }
 
-// Log is the log of a pod's first container: of the one that runs, or else of
-// the one that ended last.
+// Log is the log of a pod's first container: of the one that runs, or else of the one that ended last.
 func Log(ctx context.Context, c *kindlab.Cluster, pod corev1.Pod) (string, error) {
 	return readLog(ctx, c, pod, corev1.PodLogOptions{Previous: endedLast(pod)})
 }
 
-// Starts are the logs of the newest starts of a pod's first container, the newest one
-// last. Each line begins with the time of the container runtime, by which the starts
-// differ. There are two only while a restarted container runs, and until kubelet has
-// noticed its end: of those that have ended it keeps one.
+// Starts are the logs of the newest starts of a pod's first container, the newest one last. Each line begins with the
+// time of the container runtime, by which the starts differ. There are two only while a restarted container runs, and
+// until kubelet has noticed its end: of those that have ended it keeps one.
 func Starts(ctx context.Context, c *kindlab.Cluster, pod corev1.Pod) ([]string, error) {
 	newest, err := readLog(ctx, c, pod, corev1.PodLogOptions{Previous: endedLast(pod), Timestamps: true})
 	if err != nil {
@@ -250,9 +245,8 @@ func firstStatus(pod corev1.Pod) corev1.ContainerStatus {
 // Running reports whether a pod's first container runs, as kubelet has last seen it.
 func Running(pod corev1.Pod) bool { return firstStatus(pod).State.Running != nil }
 
-// Ends says that a container of one of the pods ends by itself each time that kubelet starts
-// it, and how, with the line of its log that says why; empty if none does. One that was killed, as for
-// its memory, does not end by itself.
+// Ends says that a container of one of the pods ends by itself each time that kubelet starts it, and how, with the
+// line of its log that says why; empty if none does. One that was killed, as for its memory, does not end by itself.
 func Ends(ctx context.Context, c *kindlab.Cluster, pods Pods) (string, error) {
 	all, err := pods.List(ctx, c)
 	if err != nil {
@@ -282,8 +276,7 @@ func endsByItself(s corev1.ContainerStatus) bool {
 		t != nil && t.Reason == "Error" && t.ExitCode > 0 && t.ExitCode < 128
 }
 
-// endedLast reports whether the newest start of a pod's first container has ended, and
-// the next one is waited for.
+// endedLast reports whether the newest start of a pod's first container has ended, and the next one is waited for.
 func endedLast(pod corev1.Pod) bool {
 	s := firstStatus(pod)
 	return s.State.Waiting != nil && s.LastTerminationState.Terminated != nil

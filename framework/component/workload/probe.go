@@ -90,8 +90,7 @@ func probePod(p framework.ProbePod, dual bool) *corev1.Pod {
 		HostNetwork: p.HostNetwork, DNSPolicy: dns, Hostname: p.Hostname, Subdomain: p.Subdomain,
 		// A node may be unready, or removed, in the middle of a script.
 		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-		// Short, but not zero: the object must exist until the process,
-		// which owns the socket, is gone.
+		// Short, but not zero: the object must exist until the process, which owns the socket, is gone.
 		TerminationGracePeriodSeconds: new(int64(1)),
 		AutomountServiceAccountToken:  new(bool),
 		EnableServiceLinks:            new(bool),
@@ -105,10 +104,9 @@ func probePod(p framework.ProbePod, dual bool) *corev1.Pod {
 	}}
 }
 
-// podsWithin bounds how long the pods of relapse take to run. They come up in seconds; but a pod
-// that finds no CNI configuration is tried again only after half a minute, and a guest without
-// hardware support is slow. Eight pods on one node, beside four guests that start theirs, took more
-// than a minute on a machine with a load of 30.
+// podsWithin bounds how long the pods of relapse take to run. They come up in seconds; but a pod that finds no CNI
+// configuration is tried again only after half a minute, and a guest without hardware support is slow. Eight pods on
+// one node, beside four guests that start theirs, took more than a minute on a machine with a load of 30.
 const podsWithin = 4 * time.Minute
 
 // ProbePods are the pods of one probe pod's name: one, or none.
@@ -168,10 +166,9 @@ func addProbes(ctx context.Context, c *kindlab.Cluster, pods []framework.ProbePo
 		})
 }
 
-// refused reports whether kubelet has refused a pod permanently because its node has no room:
-// OutOfpods, OutOfcpu and so on (k8s.io/kubernetes/pkg/kubelet/lifecycle/predicate.go).
-// A kubelet that was started a moment ago may know its own Node from before it has said
-// how many pods it takes, and refuse all.
+// refused reports whether kubelet has refused a pod permanently because its node has no room: OutOfpods, OutOfcpu and
+// so on (k8s.io/kubernetes/pkg/kubelet/lifecycle/predicate.go). A kubelet that was started a moment ago may know its
+// own Node from before it has said how many pods it takes, and refuse all.
 func refused(pod corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed && strings.HasPrefix(pod.Status.Reason, "OutOf")
 }

@@ -115,10 +115,9 @@ spec:
 `, name, clusterIP, ProbeLabel, pod, protocol, port, wire.DefaultPort))
 }
 
-// Announced waits until the Service has its address, each router has a path to it by each of the
-// nodes that announce it, and each of these nodes translates it. A packet that comes before its
-// node translates it leaves a flow in connection tracking, and the flow is not translated for as
-// long as its packets come.
+// Announced waits until the Service has its address, each router has a path to it by each of the nodes that announce
+// it, and each of these nodes translates it. A packet that comes before its node translates it leaves a flow in
+// connection tracking, and the flow is not translated for as long as its packets come.
 func (s LoadBalancer) Announced(ctx context.Context, r *framework.Run) error {
 	err := s.Routed(ctx, r)
 	for _, node := range s.Via {

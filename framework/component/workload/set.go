@@ -20,8 +20,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// DaemonSet names a DaemonSet and its pods, which are in its namespace. It
-// need not be in the cluster yet.
+// DaemonSet names a DaemonSet and its pods, which are in its namespace. It need not be in the cluster yet.
 type DaemonSet struct {
 	Name string
 	Pods Pods
@@ -58,8 +57,7 @@ func (d DaemonSet) Replace(ctx context.Context, c *kindlab.Cluster, nodes []stri
 	return d.Ready(ctx, c, nodes, bound)
 }
 
-// Restart deletes the pods on these nodes and waits until each of them has a
-// successor that is [Started].
+// Restart deletes the pods on these nodes and waits until each of them has a successor that is [Started].
 func (d DaemonSet) Restart(ctx context.Context, c *kindlab.Cluster, nodes []string, bound time.Duration,
 	options ...client.DeleteOption) error {
 	// A controller that has not seen the newest template yet would make a pod of the
@@ -146,16 +144,14 @@ func rollout(set appsv1.DaemonSet, pods []corev1.Pod, nodes []string, holds func
 	return missing, pulling
 }
 
-// Deployment names a Deployment and its pods, which are in its namespace. It
-// need not be in the cluster yet.
+// Deployment names a Deployment and its pods, which are in its namespace. It need not be in the cluster yet.
 type Deployment struct {
 	Name string
 	Pods Pods
 }
 
-// Ready waits until the Deployment has the configured number of pods, all of its newest
-// template, and each is [Ready]. A node that repeatedly cannot pull an image ends the wait
-// with its own error ([PullError]).
+// Ready waits until the Deployment has the configured number of pods, all of its newest template, and each is
+// [Ready]. A node that repeatedly cannot pull an image ends the wait with its own error ([PullError]).
 func (d Deployment) Ready(ctx context.Context, c *kindlab.Cluster, bound time.Duration) error {
 	return untilPulled(ctx, d.Name+" to be ready", bound,
 		func(ctx context.Context) (_ bool, saw string, pulling, _ error) {
@@ -192,9 +188,8 @@ func (d Deployment) Delete(ctx context.Context, c *kindlab.Cluster) error {
 	return deleteWithPods(ctx, c, set, d.Pods)
 }
 
-// deleteWithPods does not leave the pods to Kubernetes' garbage collectors,
-// which take half a minute to notice objects in a cluster whose types have just
-// changed, and as long to give up the pods of a node that is gone.
+// deleteWithPods does not leave the pods to Kubernetes' garbage collectors, which take half a minute to notice
+// objects in a cluster whose types have just changed, and as long to give up the pods of a node that is gone.
 func deleteWithPods(ctx context.Context, c *kindlab.Cluster, set client.Object, pods Pods) error {
 	err := client.IgnoreNotFound(c.Kube().Delete(ctx, set, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 	if err == nil { // a ReplicaSet that outlives its Deployment would make new pods

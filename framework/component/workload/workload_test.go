@@ -37,8 +37,7 @@ func TestBalancerAsksForBothFamilies(t *testing.T) {
 	}
 }
 
-// pod is a pod of the third generation of its DaemonSet's template, with one
-// container in the state that is given.
+// pod is a pod of the third generation of its DaemonSet's template, with one container in the state that is given.
 func pod(node string, phase corev1.PodPhase, state corev1.ContainerStatus) corev1.Pod {
 	state.Name, state.Image = "agent", "example.com/agent:v1"
 	return corev1.Pod{

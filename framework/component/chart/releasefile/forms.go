@@ -25,8 +25,7 @@ type form struct {
 	chart, names []string
 	version      func(r *reader, part map[string]any) any
 	values       func(r *reader, part map[string]any) (map[string]any, error)
-	// unread are paths in a part, or keys of its document, that change what is installed beside the
-	// values.
+	// unread are paths in a part, or keys of its document, that change what is installed beside the values.
 	unread []string
 }
 
@@ -103,8 +102,7 @@ func sources(d map[string]any) []map[string]any {
 // valuesKey is the key of a ConfigMap under which Flux expects values.
 const valuesKey = "values.yaml"
 
-// fluxVersion is the version of a HelmRelease's chart, or the tag of the OCIRepository that it
-// refers to.
+// fluxVersion is the version of a HelmRelease's chart, or the tag of the OCIRepository that it refers to.
 func (r *reader) fluxVersion(spec map[string]any) any {
 	if version := at(spec, "chart", "spec", "version"); version != nil {
 		return version

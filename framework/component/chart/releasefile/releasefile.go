@@ -54,8 +54,7 @@ type Release struct {
 	Values map[string]any
 	// Version is that of the chart, without a leading v; empty if the file states none.
 	Version string
-	// Object is what has the values, such as "HelmRelease kube-system/cilium"; empty for a
-	// file of values.
+	// Object is what has the values, such as "HelmRelease kube-system/cilium"; empty for a file of values.
 	Object string
 	// Told are sentences about what was not read, and about choices.
 	Told []string

@@ -1,8 +1,7 @@
 // Package agentlog reads from the log of Cilium's agent why it ended by itself.
 //
-// The agent writes logrus' text format without times (pkg/logging). Its last message is
-// of level fatal. Not each such message says that the version does not start with its
-// configuration: see Cause.
+// The agent writes logrus' text format without times (pkg/logging). Its last message is of level fatal. Not each such
+// message says that the version does not start with its configuration: see Cause.
 package agentlog
 
 import (
@@ -46,8 +45,7 @@ type End struct {
 	At time.Time
 }
 
-// Same reports whether two ends give the same reason. Times, durations and addresses
-// in them may differ.
+// Same reports whether two ends give the same reason. Times, durations and addresses in them may differ.
 func (e End) Same(other End) bool {
 	return e.Cause == other.Cause && constant(e.Says) == constant(other.Says)
 }
@@ -128,8 +126,7 @@ func parse(line string) map[string]value {
 	return fields
 }
 
-// environment are parts of fatal messages of Cilium 1.8 to 1.12, in lower case, that are
-// about the environment.
+// environment are parts of fatal messages of Cilium 1.8 to 1.12, in lower case, that are about the environment.
 var environment = []string{
 	// The API server, and what the lab's manifests let the agent do there: pkg/k8s,
 	// pkg/k8s/watchers, pkg/nodediscovery, and the texts of net, net/http and client-go.

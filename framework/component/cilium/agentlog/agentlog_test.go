@@ -8,8 +8,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// Messages of the vendor's, as the agent prints them. The comments say where they are in
-// the source.
+// Messages of the vendor's, as the agent prints them. The comments say where they are in the source.
 const (
 	// pkg/option/config.go of 1.10.0, populateMasqueradingSettings.
 	bothKeys = `level=fatal msg="Failed to populate masquerading settings" error="--enable-ipv4-masquerade and --masquerade (deprecated) are mutually exclusive" subsys=config`

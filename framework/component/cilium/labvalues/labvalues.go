@@ -64,8 +64,7 @@ func (a *adapter) get(path string) (value any, users bool) {
 	return nil, false
 }
 
-// is reports whether a value is a certain one, of whatever type: kubeProxyReplacement takes
-// true and "true".
+// is reports whether a value is a certain one, of whatever type: kubeProxyReplacement takes true and "true".
 func (a *adapter) is(path, text string) bool {
 	value, _ := a.get(path)
 	return fmt.Sprint(value) == text
@@ -456,8 +455,7 @@ type Part struct {
 // DualStack is the part that only a lab of two families has.
 const DualStack = "dual stack"
 
-// Parts are those that a lab's result is asked about, in the order in which published values have
-// them most often.
+// Parts are those that a lab's result is asked about, in the order in which published values have them most often.
 var Parts = []Part{
 	{"kube-proxy replacement", "cluster IP, node port, and a new Service on each node", true, []string{"kubeProxyReplacement"}, []string{"true"}},
 	{"native routing", "all; the ToR routes pods' addresses, by BGP or by static routes", true, []string{"routingMode"}, []string{"native"}},

@@ -23,9 +23,8 @@ import (
 	"github.com/relapse-dev/relapse/images"
 )
 
-// Of returns what a version states, without a leading v. It downloads the vendor's module if
-// need be: the error is an *images.NotPublishedError or an *images.UnreachableError if it is not
-// available.
+// Of returns what a version states, without a leading v. It downloads the vendor's module if need be: the error is an
+// *images.NotPublishedError or an *images.UnreachableError if it is not available.
 func Of(ctx context.Context, version string) (configdrift.Reference, error) {
 	dir, err := images.Download(ctx, module.Version{Path: "github.com/cilium/cilium", Version: "v" + version})
 	if err != nil {

@@ -141,9 +141,8 @@ func (p peer) graceful() bool {
 	return on == true
 }
 
-// session makes one peer of the user's the only one, and the lab's router, and returns its
-// configuration. The first without graceful restart is taken, if there is one: its router drops
-// the routes of a node whose agent is replaced.
+// session makes one peer of the user's the only one, and the lab's router, and returns its configuration. The first
+// without graceful restart is taken, if there is one: its router drops the routes of a node whose agent is replaced.
 func (a *adapter) session() *unstructured.Unstructured {
 	peers := a.peers()
 	if len(peers) == 0 {
@@ -378,8 +377,7 @@ func (a *adapter) services(advertisements []map[string]any, labels map[string]st
 	a.Own("none gives "+families+" to the lab's Service", a.own[4])
 }
 
-// fromPool adds to labels what one of the pools asks for, as the labels of the lab's Services; false
-// if none can.
+// fromPool adds to labels what one of the pools asks for, as the labels of the lab's Services; false if none can.
 func (a *adapter) fromPool(pools []*unstructured.Unstructured, labels map[string]string) bool {
 	for _, pool := range pools {
 		selector, there := chart.Get(pool.Object, "spec.serviceSelector")

@@ -155,8 +155,7 @@ func TestAdapt(t *testing.T) {
 	}
 }
 
-// announces fails the test unless the one session of each family announces pod ranges and Services
-// with the labels.
+// announces fails the test unless the one session of each family announces pod ranges and Services with the labels.
 func (b BGP) announces(t *testing.T, dual bool) {
 	t.Helper()
 	at := func(o *unstructured.Unstructured, path string) string {

@@ -27,9 +27,8 @@ const kindLayer2 = "CiliumL2AnnouncementPolicy"
 // its v2alpha1 types): BGP would announce them besides, where its advertisements select them.
 const Answerer = "io.cilium/l2-announcer"
 
-// AdaptLayer2 adapts a user's policies to a lab: the agents of some nodes answer, for a pool of addresses
-// of the lab's. The lab has a policy of its own if none of the user's is for addresses of Services of type
-// LoadBalancer.
+// AdaptLayer2 adapts a user's policies to a lab: the agents of some nodes answer, for a pool of addresses of the
+// lab's. The lab has a policy of its own if none of the user's is for addresses of Services of type LoadBalancer.
 func AdaptLayer2(text string, addresses snapshot.AddressRange, nodes []string) (Layer2, error) {
 	var l Layer2
 	all, err := objects.Read(text)

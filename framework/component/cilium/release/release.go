@@ -1,6 +1,5 @@
-// Package release installs whole Cilium, from 1.15 on, on a lab's cluster, as Helm does:
-// by the vendor's own chart of the version. Versions up to 1.12 run as slices, which package
-// cilium installs.
+// Package release installs whole Cilium, from 1.15 on, on a lab's cluster, as Helm does: by the vendor's own chart of
+// the version. Versions up to 1.12 run as slices, which package cilium installs.
 //
 // Images of the lab lack what is not built: Envoy, and what Hubble's relay, interface and
 // certificates need. [Release.Settings] switches these off.
@@ -146,9 +145,8 @@ type Peering struct {
 	// GracefulRestart has routers keep the routes of an agent whose session has ended. The
 	// vendor's default is without it.
 	GracefulRestart bool
-	// LoadBalancers is a range from which Cilium gives addresses to Services of type
-	// LoadBalancer. Every agent announces those of Services with the label [Announced]. The
-	// zero value: there is none.
+	// LoadBalancers is a range from which Cilium gives addresses to Services of type LoadBalancer. Every agent
+	// announces those of Services with the label [Announced]. The zero value: there is none.
 	LoadBalancers netip.Prefix
 	// RestartTime is for how long they keep them; zero: 120 s, the vendor's default.
 	RestartTime time.Duration
@@ -170,8 +168,7 @@ type Types string
 const (
 	// Policy is CiliumBGPPeeringPolicy, which 1.16 to 1.18 read as well.
 	Policy Types = "CiliumBGPPeeringPolicy"
-	// Alpha and V2 are CiliumBGPClusterConfig and the types beside it. 1.18 and 1.19 serve both
-	// versions of them.
+	// Alpha and V2 are CiliumBGPClusterConfig and the types beside it. 1.18 and 1.19 serve both versions of them.
 	Alpha Types = "cilium.io/v2alpha1"
 	V2    Types = "cilium.io/v2"
 )
@@ -385,9 +382,8 @@ func Installed(ctx context.Context, c *kindlab.Cluster) (bool, error) {
 	return installed.Exists(ctx, c)
 }
 
-// Uninstalled is the action that removes the release, if there is one, and what its agents have left on these
-// nodes. The probe pods go with it, because its CNI plugin has wired them. pods is the
-// cluster's range of pods.
+// Uninstalled is the action that removes the release, if there is one, and what its agents have left on these nodes.
+// The probe pods go with it, because its CNI plugin has wired them. pods is the cluster's range of pods.
 func Uninstalled(nodes []string, pods netip.Prefix) framework.Action {
 	remove := func(ctx context.Context, r *framework.Run) error {
 		deleted := make(chan struct{})

@@ -9,8 +9,7 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// Values are those of the chart, as Helm reads them from a file: maps, lists, strings,
-// numbers and booleans of JSON.
+// Values are those of the chart, as Helm reads them from a file: maps, lists, strings, numbers and booleans of JSON.
 type Values map[string]any
 
 func (v Values) with(settings []chart.Setting) Values { return chart.With(v, settings) }
