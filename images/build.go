@@ -23,8 +23,7 @@ import (
 // Step says what happens to an image at one moment of Build.
 type Step string
 
-// Steps of an image, in the order in which they come. An image has Reused
-// alone, or some of the others and Built at the end.
+// Steps of an image, in their order. An image has Reused alone, or some of the others and Built at the end.
 const (
 	Reused      Step = "in the cache"
 	Waiting     Step = "another process builds it"
@@ -75,8 +74,7 @@ func (e Event) String() string {
 
 // Summary says what Build did.
 type Summary struct {
-	// Built are the images that were built, in the order in which they were
-	// ready; Reused the images that the cache held, in order of build.
+	// Built are the images that were built, as they were ready; Reused those that the cache held, in order of build.
 	Built  []Timing
 	Reused []string
 	Took   time.Duration

@@ -54,8 +54,7 @@ type entry struct {
 	key           string
 	v1.Descriptor // of the manifest, with the annotations
 	manifest      *v1.Manifest
-	// damage is why the image cannot be used: it is not there, or not whole. Build makes it
-	// again. What could be read is in the other fields.
+	// damage is why the image cannot be used: it is not there, or not whole, and Build makes it again.
 	damage error
 }
 

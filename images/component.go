@@ -57,8 +57,7 @@ func (r versions) validate() error {
 	return nil
 }
 
-// vendorModule is the Go module that holds a range of a component's versions,
-// and where our go.mod differs from the vendor's own.
+// vendorModule is the Go module of a range of versions, and where our go.mod differs from the vendor's own.
 type vendorModule struct {
 	versions
 	Module string `json:"module"`
@@ -71,18 +70,15 @@ type vendorModule struct {
 	// component, or some that it requires. Their checksums are taken as they come when a version is
 	// derived for the first time, and compared with its go.sum from then on.
 	Unlisted []string `json:"unlisted,omitempty"`
-	// Requirements is a go.mod in the component's folder that takes the place
-	// of the vendor's, for releases that have none.
+	// Requirements is a go.mod in the component's folder in place of the vendor's, for releases that have none.
 	Requirements string `json:"requirements,omitempty"`
 	// AtLeast raises what the vendor requires, by module path.
 	AtLeast map[string]string `json:"atLeast,omitempty"`
 	// Replace maps a module path to the path and the version that take its place.
 	Replace map[string]string `json:"replace,omitempty"`
-	// Unreplaced are modules that the vendor replaces and we do not: the module itself is
-	// taken, at the version that the vendor requires.
+	// Unreplaced are modules that the vendor replaces, and that are taken themselves, as the vendor requires them.
 	Unreplaced []string `json:"unreplaced,omitempty"`
-	// Unused are packages that programs of the component import and never call in a lab:
-	// they are compiled without optimisation.
+	// Unused are packages that programs import and never call in a lab: they are compiled without optimisation.
 	Unused  []string `json:"unused,omitempty"`
 	Staging *staging `json:"staging,omitempty"`
 }

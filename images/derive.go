@@ -25,8 +25,7 @@ type versionBuild struct {
 	component *component
 	vendor    vendorModule
 	version   string
-	// file is the version's go.mod: committed for versions of the catalogue,
-	// kept in the cache for others, where prepare sets it.
+	// file is the version's go.mod: committed for versions of the catalogue, for others in the cache (prepare).
 	file string
 }
 
@@ -97,8 +96,7 @@ func (b *versionBuild) derive(vendorGoMod []byte) ([]byte, error) {
 	return mod.Format()
 }
 
-// stagingFolder is where modules that a release keeps in its own tree appear
-// to the go command, by an overlay: nothing is there on the disk.
+// stagingFolder is where modules of a release's own tree appear to the go command, by an overlay: not on the disk.
 const stagingFolder = "./staging/"
 
 func (b *versionBuild) vendorGoMod(ctx context.Context) ([]byte, error) {
@@ -119,8 +117,7 @@ func (b *versionBuild) vendorGoMod(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("reading go's answer on %s: %w", v, err)
 	}
 	if found.GoMod == "" {
-		// The proxy knows of the version and does not serve its go.mod. go list does not
-		// say so, and go mod download does.
+		// The proxy knows of the version and does not serve its go.mod: go mod download says so, and go list does not.
 		cmd := goCommand(ctx, os.TempDir(), "mod", "download", "-json", v.String())
 		cmd.Env = append(cmd.Env, "GONOSUMDB="+v.Path)
 		out, err := cmd.Output() // it fails, and its answer says why

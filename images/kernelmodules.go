@@ -15,8 +15,7 @@ import (
 	"strings"
 )
 
-// loadedModules is where a kernel lists the modules that it has loaded. A kernel without
-// modules does not have the file.
+// loadedModules is where a kernel lists the modules that it has loaded. One without modules lacks the file.
 var loadedModules = "/proc/modules"
 
 var kernelConfig = "/proc/config.gz"

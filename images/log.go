@@ -33,8 +33,7 @@ func (e *BuildError) Error() string {
 // RelapseStatus is 3: the machine cannot run it.
 func (*BuildError) RelapseStatus() int { return 3 }
 
-// Complaint is the line that says most of why the build failed: the first one of a
-// compiler, or else the last one of all.
+// Complaint is the line that says most of why the build failed: the first of a compiler, or else the last of all.
 func (e *BuildError) Complaint() string {
 	for _, line := range e.Tail {
 		if strings.Contains(line, ".go:") {

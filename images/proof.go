@@ -11,8 +11,7 @@ import (
 	"strings"
 )
 
-// otherThan says that what was built is not what the recipe says: a module or Debian package, and its
-// version, in a program of the image or among Debian's packages.
+// otherThan says that a module or Debian package of an image is not of the version that the recipe says.
 func (r *Recipe) otherThan(expected, where, found string) error {
 	return fmt.Errorf("%s: %s: expected %s %s, found %s: no image is made of it", r.file(), r.Ref, expected, where, found)
 }

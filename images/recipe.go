@@ -62,17 +62,14 @@ type Recipe struct {
 	build  *versionBuild // of a recipe from a component.yaml
 }
 
-// Debian asks for Debian packages. The suite's current point release decides on their
-// versions: Debian keeps no others in a suite.
+// Debian asks for packages, in the versions of the suite's current point release: Debian keeps no others in a suite.
 type Debian struct {
-	// Suite is the release's code name. It is set in an image without base
-	// and only there; over a base the base's suite holds.
+	// Suite is the release's code name, set in an image without base and only there: over a base the base's holds.
 	Suite    string   `json:"suite,omitempty"`
 	Packages []string `json:"packages,omitempty"`
 	// Updates takes the suite's security updates as well: for an image that is published.
 	Updates bool `json:"updates,omitempty"`
-	// Slim leaves behind all of the base but the packages and what they depend on,
-	// shell and package manager included if no package depends on them.
+	// Slim leaves of the base only packages and what they depend on: shell and package manager go too, unless one does.
 	Slim bool `json:"slim,omitempty"`
 	// Versions are what packages must turn out to be, as 1.6.8 or a beginning
 	// such as 10.11, without Debian's epoch and revision.
@@ -136,8 +133,7 @@ func (r *Recipe) tests(p Program) (module.Version, error) {
 	return r.module(p.In).require(p.Package)
 }
 
-// expand puts values into the recipe: own are the values of its component. A
-// program of another module gets the values of that module.
+// expand puts values into the recipe: its component's own, and for a program of another module that module's.
 func (r *Recipe) expand(own *strings.Replacer) error {
 	r.Ref, r.Run = own.Replace(r.Ref), own.Replace(r.Run)
 	r.Programs, r.Files = slices.Clone(r.Programs), slices.Clone(r.Files)

@@ -18,8 +18,7 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// releasesFile is the list of a vendor's releases in a component's folder: versions
-// without a leading v, any number in a line, and comments behind a #.
+// releasesFile lists a vendor's releases: versions without a leading v, any number in a line, comments behind a #.
 const releasesFile = "releases.txt"
 
 // Releases are the versions of a component that there are, as far as is known without asking for each of them.
@@ -137,8 +136,7 @@ func (c *Catalogue) describing(name string) (*component, error) {
 	return nil, &UnknownVersionError{Name: name, Known: slices.Compact(names)}
 }
 
-// named are the images of a vendor's program: all, if the name is the folder's, or the images
-// of the component of that name.
+// named are the images of a vendor's program: all for the name of the folder, or those of the component of that name.
 func (c *component) named(name string) []componentRecipe {
 	return slices.DeleteFunc(slices.Clone(c.Images), func(image componentRecipe) bool {
 		return image.Component == "" || name != image.Component && name != filepath.Base(c.folder)

@@ -113,8 +113,7 @@ func (r *rootfs) debootstrap(ctx context.Context, log *buildLog, d *Debian) (str
 	return dir, nil
 }
 
-// debootstrapCommand is the command that fills a folder. Without --force-check-gpg,
-// debootstrap checks no signature where the machine lacks Debian's keys.
+// debootstrapCommand fills a folder. Without --force-check-gpg it checks no signature where Debian's keys are lacking.
 func debootstrapCommand(d *Debian, dir, mirror string) []string {
 	args := []string{"debootstrap", "--force-check-gpg", "--variant=minbase"}
 	if len(d.Packages) > 0 {

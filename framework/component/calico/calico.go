@@ -1,5 +1,4 @@
-// Package calico runs Calico on a lab's cluster, from the vendor's own manifest,
-// with BGP between the nodes and without tunnels.
+// Package calico runs Calico on a lab's cluster, from the vendor's manifest, with BGP between the nodes and no tunnels.
 package calico
 
 import (
@@ -56,8 +55,7 @@ type Calico struct {
 	PodCIDR netip.Prefix
 	// Method is how calico-node finds its node's address.
 	Method string
-	// Poll is how often calico-node -monitor-addresses checks that address:
-	// AUTODETECT_POLL_INTERVAL, by default DefaultPoll.
+	// Poll is AUTODETECT_POLL_INTERVAL: how often calico-node -monitor-addresses checks that address.
 	Poll time.Duration
 	// OnDelete replaces no pod: Roll deletes one after the other.
 	OnDelete bool
@@ -125,8 +123,7 @@ func (c Calico) configure(set *appsv1.DaemonSet) error {
 		container.Env = append(container.Env, corev1.EnvVar{Name: name, Value: value})
 	}
 	slices.SortStableFunc(container.Env, func(a, b corev1.EnvVar) int { return strings.Compare(a.Name, b.Name) })
-	// The lab waits for both: readiness is asked for each second instead of every
-	// ten, and all nodes are rolled at once instead of one by one.
+	// The lab waits for both: readiness each second instead of every ten, and all nodes at once instead of one by one.
 	container.ReadinessProbe.PeriodSeconds = 1
 	set.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateDaemonSet{MaxUnavailable: new(intstr.FromString("100%"))}
 	if c.OnDelete {
@@ -290,8 +287,7 @@ func NotReady(ctx context.Context, node *kindlab.Node) (string, error) {
 // notReady is how it begins the line that says why (node/pkg/health).
 var notReady = regexp.MustCompile(`calico/node is not ready: .*`)
 
-// LastLook is when calico-node -monitor-addresses has last autodetected a node's
-// address and found the Node's InternalIP on an interface; zero for never.
+// LastLook is when calico-node -monitor-addresses has last found the Node's InternalIP on an interface; zero for never.
 func LastLook(ctx context.Context, node *kindlab.Node) (time.Time, error) {
 	log, err := node.Exec(ctx, "sh", "-c", "cat /var/log/pods/kube-system_"+agent+"-*/"+agent+"/*.log")
 	if err != nil {

@@ -50,8 +50,7 @@ func Load(dir string) (*Chart, error) {
 	return c, nil
 }
 
-// Read is the chart as Helm's library has it. Helm removes the charts that values switch off
-// from what it is given: each release needs one of its own.
+// Read is the chart as Helm's library has it, one for each release: Helm removes from it what values switch off.
 func (c *Chart) Read() (*helmchart.Chart, error) {
 	read, err := loader.LoadFiles(c.files)
 	if err != nil {
@@ -84,8 +83,7 @@ type Rendered struct {
 	// CRDs are those of the folders crds, which Helm installs before everything else, and
 	// neither upgrades nor deletes.
 	CRDs []unstructured.Unstructured
-	// Hooks are objects that Helm creates at certain events of a release (annotation
-	// helm.sh/hook) and that do not belong to it.
+	// Hooks are objects that Helm creates at events of a release (annotation helm.sh/hook): they do not belong to it.
 	Hooks []unstructured.Unstructured
 	Notes string
 }

@@ -73,8 +73,7 @@ func (c *Chart) Renders(r Release, text string) bool {
 	})
 }
 
-// unreadAmong tries all candidates at once: most are read or unread together, and each render of
-// a large chart takes 0.2 s.
+// unreadAmong tries all candidates at once: most are unread together, and each render of a large chart takes 0.2 s.
 func (c *Chart) unreadAmong(ctx context.Context, r Release, stable map[string]map[string]any, candidates []Path) ([]Path, error) {
 	unread := true
 	for _, values := range variations(r.Values, candidates) {

@@ -20,8 +20,7 @@ func Merge(files ...map[string]any) map[string]any {
 	return all
 }
 
-// merge puts the values of one map into another. Helm's own function prints a warning where
-// one has a map and the other has none.
+// merge puts one map into another. Helm's own function prints a warning where only one of two values is a map.
 func merge(into, values map[string]any) {
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		from, isMap := values[key].(map[string]any)
@@ -156,8 +155,7 @@ func isHarmless(path string) bool {
 	return slices.Contains(harmless, path) || slices.Contains(harmless, path[strings.LastIndexByte(path, '.')+1:])
 }
 
-// Shown is a value as a report has it: a switch, a scalar of a harmless path or a list of them, or else what
-// kind of value it is.
+// Shown is a value as a report has it: a switch, a harmless scalar or a list of them, or else what kind of value it is.
 func Shown(path string, value any) string {
 	switch value := value.(type) {
 	case nil, bool:
@@ -188,8 +186,7 @@ func nested(value any) bool {
 	return false
 }
 
-// Secrets are the texts and numbers of values that no report shows: all that are at no harmless path, without
-// what is too short to be a secret.
+// Secrets are the texts and numbers of values that no report shows: at no harmless path, and long enough to be secret.
 func Secrets(values map[string]any) []string {
 	var all []string
 	var walk func(path string, value any)

@@ -27,8 +27,7 @@ type AgentLog struct {
 	Text, Before string
 }
 
-// WroteRules reports whether the rules on the node are the agent's: the slice
-// says so when the vendor's code has returned.
+// WroteRules reports whether the rules are the agent's: the slice says so when the vendor's code has returned.
 func (a AgentLog) WroteRules() bool {
 	return strings.Contains(a.Text, "The iptables rules are installed")
 }
@@ -47,8 +46,7 @@ func (a AgentLog) String() string {
 	return fmt.Sprintf("%s, and its log ends with %q", workload.DescribePod(a.Pod), lines[len(lines)-1])
 }
 
-// Logs are the logs of the agents in this state on some nodes, by node. A node whose
-// agent is still of another image, or was not restarted yet, is missing.
+// Logs are the logs of the agents in this state, by node. One of another image, or not restarted yet, is missing.
 func (s Cilium) Logs(ctx context.Context, c *kindlab.Cluster, nodes []string) (map[string]AgentLog, error) {
 	pods, err := agents.Pods.List(ctx, c)
 	if err != nil {
@@ -89,8 +87,7 @@ func (s Cilium) Try(nodes []string, starts *Starts) framework.Action {
 	})
 }
 
-// restartedWithin bounds how long a wait for an agent's next start may take. Kubelet
-// starts an ended container again after pauses of 0, 10, 20, 40 and 80 s.
+// restartedWithin bounds the wait for an agent's next start, after kubelet's pauses of 0, 10, 20, 40 and 80 s.
 const restartedWithin = 2 * time.Minute
 
 // Refusals is what the agents of these nodes say that do not start in this state; empty where all

@@ -178,8 +178,7 @@ func (s Cilium) apply(ctx context.Context, r *framework.Run, t *template.Templat
 	return workload.Apply(ctx, c, text)
 }
 
-// Restarted is the state after an operator has restarted every agent for a reason; an agent that was
-// restarted for the same reason is left alone.
+// Restarted is the state after all agents were restarted for a reason, but for those that were restarted for it before.
 func (s Cilium) Restarted(why string) Cilium {
 	s.Restart = why
 	return s
@@ -194,8 +193,7 @@ func (s Cilium) Configure(ctx context.Context, r *framework.Run) error {
 	return s.apply(ctx, r, operatorManifest)
 }
 
-// agentsWithin bounds how long agents take to start. They take seconds: the
-// rest is for nodes that have to pull an image with compilers, all at once.
+// agentsWithin bounds the start of agents: seconds, unless all nodes pull an image with compilers at once.
 const agentsWithin = time.Minute
 
 // RunAgents is the action that brings the agents to this state, and waits until each of these
@@ -229,8 +227,7 @@ func StopOperator(ctx context.Context, r *framework.Run) error {
 	return nil
 }
 
-// OperatorUp is the action that waits until the operator has finished its start: it has listed the CiliumNodes,
-// and gives ranges to those without.
+// OperatorUp is the action that waits until the operator has listed the CiliumNodes, and gives ranges to those without.
 func OperatorUp(ctx context.Context, r *framework.Run) error {
 	c := labaccess.Cluster(r)
 	const last = "Initialization complete" // operator/main.go, 1.11 and 1.12

@@ -21,8 +21,7 @@ import (
 
 var ciliumNodes = schema.GroupVersionKind{Group: "cilium.io", Version: "v2", Kind: "CiliumNode"}
 
-// operatorWithin bounds how long cilium-operator takes to register its types
-// after its start, and to give a range to a CiliumNode after that.
+// operatorWithin bounds how long cilium-operator takes to register its types, and to give a range to a CiliumNode.
 const operatorWithin = 2 * time.Minute
 
 // CreateNodes is the action that makes the CiliumNodes of nodes, as the nodes' agents would, and waits until

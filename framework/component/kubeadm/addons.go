@@ -69,8 +69,7 @@ func ApplyAddons(coreDNSNode string) framework.Action {
 	return labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return apply(ctx, l, one, "kube-proxy", "coredns") })
 }
 
-// ApplyKubeProxy is ApplyAddons for kube-proxy alone, and InstallKubeProxy also waits until it is ready on
-// every node.
+// ApplyKubeProxy is ApplyAddons for kube-proxy alone. InstallKubeProxy also waits until it is ready on every node.
 var (
 	ApplyKubeProxy   = labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return apply(ctx, l, nil, "kube-proxy") })
 	InstallKubeProxy = framework.InOrder(ApplyKubeProxy, KubeProxyReady)
@@ -114,12 +113,10 @@ func apply(ctx context.Context, lab *kindlab.Lab, of changes, names ...string) e
 	return workload.ApplyObjects(ctx, cluster, objects...)
 }
 
-// addonWithin bounds the start of an addon: its image is some 30 MB, and
-// CoreDNS says that it is ready a few seconds after its start.
+// addonWithin bounds the start of an addon: an image of 30 MB, and CoreDNS is ready a few seconds after its start.
 const addonWithin = time.Minute
 
-// KubeProxyReady is the action that waits until kube-proxy is ready on every node, and AddonsReady
-// until CoreDNS is ready as well.
+// KubeProxyReady is the action that waits for kube-proxy on every node, and AddonsReady for CoreDNS as well.
 var (
 	KubeProxyReady = KubeProxy.Everywhere(addonWithin)
 	AddonsReady    = framework.InOrder(KubeProxyReady, labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {

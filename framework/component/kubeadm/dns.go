@@ -68,8 +68,7 @@ var (
 	nodeLocal = regexp.MustCompile(`__PILLAR__|169\.254\.20\.10`)
 )
 
-// NewCorefile adapts a Corefile to a lab with a DNS server for names outside of the cluster.
-// An empty text is kubeadm's own Corefile.
+// NewCorefile adapts a Corefile, kubeadm's if it is empty, to a lab with a DNS server for names outside of the cluster.
 func NewCorefile(text string, upstream netip.AddrPort) (Corefile, error) {
 	users := text != ""
 	if !users {
@@ -208,8 +207,7 @@ func (d DNS) ApplyHalf(ctx context.Context, lab *kindlab.Lab, bound time.Duratio
 	})
 }
 
-// half reports whether there are pods of this version and others, as many as the rollout has
-// when it is held, and all ready.
+// half reports whether there are pods of this version and others, as many as in a rollout that is held, and all ready.
 func (d DNS) half(pods []corev1.Pod) (bool, string) {
 	count := map[bool]int{}
 	for _, pod := range pods {

@@ -196,8 +196,7 @@ func (p Proxy) Synced(ctx context.Context, lab *kindlab.Lab, node string, bound 
 		})
 }
 
-// syncedIn reports whether kube-proxy has synced, by its answers to askProxy. It is an error
-// if it runs in another mode.
+// syncedIn reports whether kube-proxy has synced, by its answers to askProxy. Another mode is an error.
 func syncedIn(said, mode string) (bool, error) {
 	runs, metrics, _ := strings.Cut(said, "\n")
 	if runs != mode {

@@ -45,11 +45,9 @@ func (p Proxy) daemonSet() workload.DaemonSet {
 }
 
 const (
-	// startsWithin bounds the wait for a pod: a guest without hardware support
-	// took more than two minutes on a machine with a load of 24.
+	// startsWithin bounds the start of a pod: a guest without hardware support took over two minutes at a load of 24.
 	startsWithin = 5 * time.Minute
-	// syncsWithin bounds the wait for the first sync with Services, which writes
-	// every rule and, on such a guest, takes a minute.
+	// syncsWithin bounds the first sync with Services: it writes every rule and, on such a guest, takes a minute.
 	syncsWithin = 5 * time.Minute
 )
 
@@ -65,8 +63,7 @@ type Proxy struct {
 	Watched netip.Addr
 }
 
-// Apply is the action that brings the DaemonSet to this version and mode, in place of the pod
-// that runs, and waits until kube-proxy has finished its first sync.
+// Apply is the action that runs this version and mode in place of the pod that runs, and waits for its first sync.
 func (p Proxy) Apply(ctx context.Context, r *framework.Run) error {
 	cluster, node := labaccess.Cluster(r), labaccess.Lab(r).Node(p.Node)
 	text, err := workload.Render(manifestTemplate, map[string]any{
@@ -105,8 +102,7 @@ func (p Proxy) Delete(ctx context.Context, r *framework.Run) error {
 	return p.daemonSet().Delete(ctx, labaccess.Cluster(r))
 }
 
-// Restart is the action that replaces the running pod by one of the current DaemonSet, and waits
-// until that has finished its first sync.
+// Restart is the action that replaces the pod by one of the current DaemonSet, and waits for its first sync.
 func (p Proxy) Restart(ctx context.Context, r *framework.Run) error {
 	if err := p.daemonSet().Restart(ctx, labaccess.Cluster(r), []string{p.Node}, startsWithin); err != nil {
 		return err
@@ -168,8 +164,7 @@ func (p Proxy) query() snapshot.ProxyQuery {
 	}
 }
 
-// stateOf makes a State of kube-proxy's answers. Missing metrics must not count as no
-// syncs, nor a missing dump as no goroutines.
+// stateOf makes a State of answers. Missing metrics must not count as no syncs, nor a missing dump as no goroutines.
 func stateOf(said snapshot.Proxy, at time.Time) (State, error) {
 	switch {
 	case said.Mode == "":

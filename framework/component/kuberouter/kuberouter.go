@@ -1,5 +1,4 @@
-// Package kuberouter runs kube-router on a lab's cluster, as the vendor's
-// manifests deploy it, with the lab's routers for BGP peers.
+// Package kuberouter runs kube-router by the vendor's manifests, with the lab's routers for BGP peers.
 package kuberouter
 
 import (
@@ -89,8 +88,7 @@ func (k KubeRouter) manifest(apiServer netip.AddrPort, peer topology.BGPPeer) (s
 	}{k, k.Manifest == V2, apiServer, peer})
 }
 
-// Apply is the action that applies the configuration, and waits until each node has started a pod
-// of it. The pod need not be ready.
+// Apply is the action that applies the configuration and waits until each node has started a pod of it, ready or not.
 func (k KubeRouter) Apply(ctx context.Context, r *framework.Run) error {
 	return framework.InOrder(k.Declare, RolledOut)(ctx, r)
 }
@@ -134,8 +132,7 @@ func RangesWritten(ctx context.Context, r *framework.Run) error {
 	})
 }
 
-// PodDeleted is the action that deletes kube-router's pod of a node without a grace period. A node
-// without a pod is no error.
+// PodDeleted is the action that deletes kube-router's pod of a node, if there is one, without a grace period.
 func PodDeleted(node string) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
 		pods, err := Agent.Pods.List(ctx, labaccess.Cluster(r))
@@ -173,8 +170,7 @@ func LatestMoved(image string) framework.Action {
 	}
 }
 
-// LatestPulled is the action that pulls an image onto a node and makes the name without tag refer
-// to it there, regardless of the registry.
+// LatestPulled is the action that pulls an image onto a node, and makes the name without tag refer to it there.
 func LatestPulled(node, image string) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
 		_, err := labaccess.Lab(r).Node(node).Exec(ctx, "sh", "-c", fmt.Sprintf(

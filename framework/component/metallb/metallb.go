@@ -94,8 +94,7 @@ func (r Release) Apply(ctx context.Context, run *framework.Run) error {
 	if err != nil {
 		return err
 	}
-	// The speakers mount a Secret that the controller makes: kubelet retries one that is
-	// not there only after a delay.
+	// The speakers mount a Secret that the controller makes: kubelet retries a missing one only after a delay.
 	isSet := func(o unstructured.Unstructured) bool { return o.GetKind() == "DaemonSet" }
 	sets := each.Where(objects, isSet)
 	objects = append(slices.DeleteFunc(objects, isSet), sets...)
@@ -150,8 +149,7 @@ const NativeIPv4 = "MetalLB's own BGP announces no IPv6 (\"cannot advertise non-
 
 const bfdProfile = "fast"
 
-// announce are the resources with which these nodes announce the addresses of a pool by BGP to
-// each router of a lab, with BFD where the router has it.
+// announce are resources with which nodes announce a pool by BGP to each router of a lab, with BFD where that has it.
 func (r Release) announce(t topology.Topology, pool netip.Prefix, nodes ...string) (Resources, error) {
 	text := fmt.Sprintf(`apiVersion: metallb.io/v1beta1
 kind: IPAddressPool
@@ -187,8 +185,7 @@ spec: {myASN: %d, peerASN: %d, peerAddress: %s%s}
 	return Resources{Adapted: objects.Adapted{Objects: all}, CarriesBoth: t.Dual}, err
 }
 
-// of are the objects for a version of MetalLB: from 0.15 on a session carries the family of its own addresses
-// alone, unless the peer says otherwise.
+// of are the objects for a version: from 0.15 on a session carries one family, unless the peer says otherwise.
 func (r Resources) of(version string) []*unstructured.Unstructured {
 	if !r.CarriesBoth || semver.Compare("v"+version, "v0.15.0") < 0 {
 		return r.Objects
@@ -262,8 +259,7 @@ func ControllerRestarted(_ context.Context, run *framework.Run) (bool, string, e
 	return now.PodImages.Read && now.Services.Read, "pods and Services were not read", nil
 }
 
-// RestartSpeakers is the action that replaces the speakers of every node. It does not wait for
-// routes: they may announce none.
+// RestartSpeakers is the action that replaces all speakers. It does not wait for routes: they may announce none.
 func RestartSpeakers(ctx context.Context, run *framework.Run) error {
 	c := labaccess.Cluster(run)
 	return Speaker.Replace(ctx, c, c.Nodes(), startsWithin)

@@ -46,8 +46,7 @@ func (r Release) Mode() string {
 	return Native
 }
 
-// ModeOf is the mode of an upgrade from one release to another: of both, or FROM to TO where
-// only one of the charts enables FRR.
+// ModeOf is the mode of an upgrade: of both releases, or FROM to TO where only one of the charts enables FRR.
 func ModeOf(from, to Release) string {
 	if from.Mode() == to.Mode() {
 		return from.Mode()
@@ -163,8 +162,7 @@ func replace(values map[string]any, versions []string) (replaced []chart.Replace
 	return replaced
 }
 
-// Overrides are what the lab has in place of these values, a clause each, for releases whose
-// mode was chosen after Adapt.
+// Overrides are what the lab has in place of these values, for releases whose mode was chosen after Adapt.
 func Overrides(values map[string]any, versions ...string) []string {
 	return each.Of(replace(chart.Merge(values), versions), chart.Replacement.String)
 }

@@ -26,8 +26,7 @@ type Crashed struct {
 	back bool
 }
 
-// crash stops a pod's sandbox: containerd kills the processes of all of its containers. It
-// ends with an error if the pod has none that runs.
+// crash stops a pod's sandbox: containerd kills all of its processes. It is an error if the pod has none that runs.
 const crash = `sandbox=$(crictl --timeout 30s pods --quiet --state ready --label "io.kubernetes.pod.uid=$1")
 test -n "$sandbox"
 crictl --timeout 30s stopp $sandbox`

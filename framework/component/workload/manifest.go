@@ -27,8 +27,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// Apply brings the objects of a manifest (YAML documents) to the state that
-// it asks for, as `kubectl apply --server-side` does.
+// Apply brings the objects of a manifest to the state that it asks for, as `kubectl apply --server-side` does.
 func Apply(ctx context.Context, c *kindlab.Cluster, manifest string) error {
 	objects, err := Objects(manifest)
 	if err != nil {

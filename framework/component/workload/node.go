@@ -23,8 +23,7 @@ const conflist = `{"cniVersion": "1.0.0", "name": "relapse", "plugins": [{"type"
  "ipam": {"type": "host-local", "ranges": [%s], "routes": [%s]}}]}
 `
 
-// writeConflist leaves no moment with half a file: pods may start meanwhile. Several may run at
-// once, where variants do.
+// writeConflist leaves no moment with half a file: pods may start meanwhile. Several variants may do so at once.
 const writeConflist = `cd /etc/cni/net.d && cat >relapse.$$ && mv relapse.$$ 10-relapse.conflist`
 
 // Wire gives the pods of a node a network if no component under test does: the CNI plugin

@@ -37,8 +37,7 @@ func (p Pods) List(ctx context.Context, c *kindlab.Cluster) ([]corev1.Pod, error
 	return list.Items, nil
 }
 
-// Run is the condition that there are pods, one on each of these nodes at least, and that the first container of each is of
-// an image.
+// Run is the condition that each of these nodes has a pod, and that the first container of every pod is of an image.
 func (p Pods) Run(image string, nodes ...string) framework.Condition {
 	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
 		pods, err := p.List(ctx, labaccess.Cluster(r))
@@ -56,8 +55,7 @@ func (p Pods) Run(image string, nodes ...string) framework.Condition {
 	}
 }
 
-// Started waits until there are so many pods, and each is [Started]. A node that repeatedly
-// cannot pull an image ends the wait with its own error ([PullError]).
+// Started waits for so many pods that are [Started]. A node that repeatedly cannot pull an image ends it ([PullError]).
 func (p Pods) Started(ctx context.Context, c *kindlab.Cluster, count int, bound time.Duration) error {
 	return untilPulled(ctx, fmt.Sprintf("%d pods of %s to be started", count, p), bound,
 		func(ctx context.Context) (bool, string, error, error) {
@@ -112,30 +110,26 @@ func (p Pods) Delete(ctx context.Context, c *kindlab.Cluster) error {
 // String is the selection as kubectl takes it: namespace/label=value.
 func (p Pods) String() string { return p.Namespace + "/" + labels.FormatLabels(p.Labels) }
 
-// Started reports whether each container of a pod has been started at least
-// once, regardless of what happened to it since.
+// Started reports whether each container of a pod was started at least once, whatever happened to it since.
 func Started(pod corev1.Pod) bool {
 	return len(pod.Status.ContainerStatuses) == len(pod.Spec.Containers) &&
 		!slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.ContainerID == "" })
 }
 
-// Ready reports whether a pod serves, as its readiness probes see it. A pod
-// without such a probe is ready when its containers run.
+// Ready reports whether a pod serves, as its readiness probes see it, or else whether its containers run.
 func Ready(pod corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
 }
 
-// pullReasons are the kubelet's reasons for an image that it cannot pull
-// (k8s.io/kubernetes/pkg/kubelet/images/types.go).
+// pullReasons are kubelet's for an image that it cannot pull (k8s.io/kubernetes/pkg/kubelet/images/types.go).
 var pullReasons = []string{
 	"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",
 	"RegistryUnavailable", "SignatureValidationFailed",
 }
 
-// PullError says which node cannot pull which image, with the node's own error. It is nil
-// if every image was pulled or not requested yet.
+// PullError says which node cannot pull which image, and why; nil if all were pulled or not requested yet.
 func PullError(pods ...corev1.Pod) error {
 	for _, pod := range pods {
 		for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {

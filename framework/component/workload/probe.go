@@ -30,8 +30,7 @@ var probes = Pods{metav1.NamespaceDefault, client.MatchingLabels{"app": "probe"}
 // harness reaches it through the node's file system, never through the network under test.
 const socketDir = "/run/relapse"
 
-// OnEach are probe pods, one on each of the nodes, that bear their nodes'
-// names: probes between them are named after the nodes whose pods they connect.
+// OnEach are probe pods, one a node and named after it: probes between them are named after their nodes.
 func OnEach(nodes ...string) []framework.ProbePod {
 	return each.Of(nodes, func(node string) framework.ProbePod { return framework.ProbePod{Name: node, Node: node} })
 }

@@ -173,8 +173,7 @@ func ServiceRemoved(name string) framework.Action {
 	})
 }
 
-// addressWithin bounds the wait for the address of a Service. A controller that was started a
-// moment ago may have to become the leader first.
+// addressWithin bounds the wait for a Service's address: a new controller may have to become the leader first.
 const addressWithin = 2 * time.Minute
 
 // Given waits until the Service has an address of each of its families, and returns them, IPv4 first.

@@ -26,8 +26,7 @@ type DaemonSet struct {
 	Pods Pods
 }
 
-// SystemDaemonSet is a DaemonSet in kube-system whose pods bear its name as the
-// label k8s-app, which is how vendors deploy network components.
+// SystemDaemonSet is one in kube-system with its name as the label k8s-app, as vendors deploy network components.
 func SystemDaemonSet(name string) DaemonSet {
 	return DaemonSet{name, Pods{metav1.NamespaceSystem, client.MatchingLabels{"k8s-app": name}}}
 }
@@ -94,8 +93,7 @@ func (d DaemonSet) observed(ctx context.Context, c *kindlab.Cluster, bound time.
 		})
 }
 
-// Delete deletes the DaemonSet together with its pods, and waits until the pods
-// are gone. One that is not there is no error.
+// Delete deletes the DaemonSet and its pods, and waits until they are gone. One that is not there is no error.
 func (d DaemonSet) Delete(ctx context.Context, c *kindlab.Cluster) error {
 	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: d.Name, Namespace: d.Pods.Namespace}}
 	return deleteWithPods(ctx, c, set, d.Pods)
@@ -181,8 +179,7 @@ func (d Deployment) Ready(ctx context.Context, c *kindlab.Cluster, bound time.Du
 		})
 }
 
-// Delete deletes the Deployment together with its pods, and waits until the
-// pods are gone. One that is not there is no error.
+// Delete deletes the Deployment and its pods, and waits until they are gone. One that is not there is no error.
 func (d Deployment) Delete(ctx context.Context, c *kindlab.Cluster) error {
 	set := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: d.Name, Namespace: d.Pods.Namespace}}
 	return deleteWithPods(ctx, c, set, d.Pods)

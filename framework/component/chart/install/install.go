@@ -159,8 +159,7 @@ func (r Release) Exists(ctx context.Context, c *kindlab.Cluster) (bool, error) {
 	return len(objects) > 0, err
 }
 
-// goneWithin bounds how long deleted objects may stay: a namespace goes when all that is in it
-// is gone, which took 6 s.
+// goneWithin bounds how long deleted objects stay: a namespace waits for all that is in it, which took 6 s.
 const goneWithin = 2 * time.Minute
 
 // Remove deletes the objects of the release, and its record, and waits until they are gone:

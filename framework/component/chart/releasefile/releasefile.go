@@ -244,8 +244,7 @@ func (r *reader) unwrap() {
 	r.Values = inner
 }
 
-// is reports whether a name, path or address is that of the chart. RKE2 packages charts under
-// names such as rke2-cilium.
+// is reports whether a name, path or address is that of the chart, which RKE2 packages as rke2-cilium.
 func (r *reader) is(name string) bool {
 	base, _, _ := strings.Cut(path.Base(strings.TrimSuffix(name, "/")), ":")
 	base = strings.TrimPrefix(base, "rke2-")
@@ -305,8 +304,7 @@ func set(values map[string]any, name, value string, isText bool) error {
 	return nil
 }
 
-// path is where a file is that an object names, relative to the object's file or without its
-// folders; empty if it is in neither place.
+// path is where a file is that an object names, relative to the object's file or beside it; empty if it is nowhere.
 func (r *reader) path(name string) string {
 	inSource := strings.HasPrefix(name, "$")
 	if inSource { // another source of Argo CD: $ref/path

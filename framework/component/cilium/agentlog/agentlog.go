@@ -29,8 +29,7 @@ const (
 	Environment Cause = "the environment's"
 )
 
-// markField and markSlice are the slices' mark: Field and Slice in images/cilium/end/end.go, which
-// is of another module. A value that is quoted is no mark.
+// markField and markSlice are Field and Slice of images/cilium/end, another module. A value that is quoted is no mark.
 const (
 	markField = "relapse.dev/end"
 	markSlice = "slice"
@@ -167,8 +166,7 @@ var errnos = func() (all []string) {
 	return all
 }()
 
-// OfEnvironment reports whether a message with which the vendor's code ends is about the
-// environment, and not about the version and its configuration.
+// OfEnvironment reports whether a message with which the vendor's code ends is about the environment.
 func OfEnvironment(says string) bool {
 	says = strings.ToLower(says)
 	in := func(part string) bool { return strings.Contains(says, part) }

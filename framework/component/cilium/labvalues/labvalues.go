@@ -123,8 +123,7 @@ func Adapt(lab Lab, charts []*chart.Chart, users map[string]any, without ...stri
 	return a.values, a.replaced, nil
 }
 
-// features are what a user may go without, where the kernel lacks it: the value that asks for it,
-// and the one in its place.
+// features are what a user may go without where the kernel lacks it: the value that asks for it, and its substitute.
 var features = []struct {
 	name, path, value string
 	instead           any

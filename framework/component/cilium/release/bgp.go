@@ -125,8 +125,7 @@ func maps(fields map[string]any, path string) []map[string]any {
 	return each.As[map[string]any](list)
 }
 
-// peer is one of the user's peers: the object that has it, its instance and fields there, and its
-// configuration, which may be nil.
+// peer is one of the user's: its object, its instance and fields there, and its configuration, which may be nil.
 type peer struct {
 	cluster          *unstructured.Unstructured
 	instance, fields map[string]any
@@ -316,8 +315,7 @@ func (a *adapter) sessionV6(config *unstructured.Unstructured, family, selector 
 	chart.Set(own.Object, "spec.families", []any{family})
 }
 
-// announced are the advertisements that a selector selects. Of the lab's own it adds that of pod
-// ranges, if none announces them.
+// announced are the advertisements that a selector selects, with the lab's own of pod ranges if none announces them.
 func (a *adapter) announced(config *unstructured.Unstructured, selector map[string]any) (all []map[string]any, labels map[string]string) {
 	s := objects.Selector(selector)
 	labels, _ = objects.LabelsFor(s, nil)
@@ -393,8 +391,7 @@ func (a *adapter) fromPool(pools []*unstructured.Unstructured, labels map[string
 	return false
 }
 
-// labelsOfService are labels with which a selector selects a Service. Cilium adds the name and the
-// namespace of a Service to its labels.
+// labelsOfService are labels with which a selector selects a Service. Cilium adds its name and namespace to them.
 func labelsOfService(selector any, with map[string]string) (map[string]string, bool) {
 	labels, ok := objects.LabelsFor(objects.Selector(selector), with)
 	for key := range labels {
@@ -403,8 +400,7 @@ func labelsOfService(selector any, with map[string]string) (map[string]string, b
 	return labels, ok
 }
 
-// Apply waits until the operator has registered the types. Objects of another version of them become
-// objects of this one.
+// Apply waits until the operator has registered the types, and applies the objects in this version of them.
 func (b BGP) Apply(types Types) framework.Action { return apply(of(types, b.Objects)) }
 
 // of are the objects in a version of their types: those of layer 2 have one alone.

@@ -54,8 +54,7 @@ func AdaptLayer2(text string, addresses snapshot.AddressRange, nodes []string) (
 	return l, l.Missing()
 }
 
-// adapt gives a policy the nodes of the lab's own. Services get the labels that the first one selects which
-// is for addresses of load balancers.
+// adapt gives a policy the lab's nodes. Services get the labels of the first one for addresses of load balancers.
 func (l *Layer2) adapt(o, own *unstructured.Unstructured, nodes []string) {
 	o.SetNamespace("")
 	o.SetAPIVersion(string(Alpha)) // the only version of the type
@@ -73,8 +72,7 @@ func (l *Layer2) adapt(o, own *unstructured.Unstructured, nodes []string) {
 	}
 }
 
-// Apply creates the objects, the pool in the newest type of a version. It waits until the operator has
-// registered the types.
+// Apply creates the objects, the pool in the newest type of a version, when the operator has registered the types.
 func (l Layer2) Apply(types Types) framework.Action {
 	if types == Policy {
 		types = Alpha

@@ -66,8 +66,7 @@ var Pods = []workload.Pods{agents.Pods, operator.Pods}
 
 // Times.
 const (
-	// startsWithin bounds the start of agents. They need seconds, and the rest is for
-	// nodes that all pull an image with a compiler at once.
+	// startsWithin bounds the start of agents: seconds, unless all nodes pull an image with a compiler at once.
 	startsWithin = 3 * time.Minute
 	// typesWithin bounds how long the operator needs to register its types, one a second.
 	typesWithin = 2 * time.Minute
@@ -98,8 +97,7 @@ func (r Release) render(ctx context.Context, t topology.Topology, apiServer neti
 	return installed.Render(of, r.Values.with(r.Settings(t, apiServer)))
 }
 
-// Ready is the action that waits until the agents of this release, which was applied, are ready on these
-// nodes, and kubelet accepts pods there.
+// Ready is the action that waits until this release's agents are ready on these nodes, and kubelet accepts pods there.
 func (r Release) Ready(nodes ...string) framework.Action {
 	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error { return r.ready(ctx, c, nodes) })
 }
@@ -142,8 +140,7 @@ type Peering struct {
 	Routers         []netip.Addr
 	Dual            bool
 	RoutersASN, ASN uint32
-	// GracefulRestart has routers keep the routes of an agent whose session has ended. The
-	// vendor's default is without it.
+	// GracefulRestart has routers keep the routes of an agent whose session has ended. The vendor's default is without.
 	GracefulRestart bool
 	// LoadBalancers is a range from which Cilium gives addresses to Services of type LoadBalancer. Every agent
 	// announces those of Services with the label [Announced]. The zero value: there is none.
@@ -187,8 +184,7 @@ func TypesOf(version string) Types {
 // Announced is the label of what agents announce, as "key: value".
 const Announced = "announced-by: lab"
 
-// Apply is the action that waits until the operator has registered the types, and creates the objects. Without routers
-// the peers are those of the lab.
+// Apply is the action that creates the objects when the types are registered. Without routers the peers are the lab's.
 func (p Peering) Apply(types Types) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
 		p := p
@@ -348,8 +344,7 @@ func Routed(nodes ...string) framework.Action {
 	})
 }
 
-// WithoutAgents is the release with its operator, and without agents: the first half of an
-// installation in which something is to be there before the agents are.
+// WithoutAgents is the release with its operator alone, as in an installation that needs something before the agents.
 func (r Release) WithoutAgents() Release {
 	r.Values = r.Values.with([]chart.Setting{{Path: "agent", Value: false}})
 	return r

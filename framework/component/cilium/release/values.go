@@ -25,8 +25,7 @@ func (v Values) at(path string) string {
 // ReplacesKubeProxy reports whether Cilium runs without kube-proxy.
 func (v Values) ReplacesKubeProxy() bool { return v.at("kubeProxyReplacement") == "true" }
 
-// Native reports whether pods' packets have their own addresses between nodes, and not those
-// of a tunnel, which is the default.
+// Native reports whether pods' packets have their own addresses between nodes. The default is a tunnel.
 func (v Values) Native() bool { return v.at("routingMode") == "native" }
 
 // NativeRouting are the values of native routing with BGP, without masquerading and without Services.
@@ -61,8 +60,7 @@ func (v Values) LeaseChance() time.Duration {
 	return retry * 32 / 10
 }
 
-// Settings are what a lab has to set, because it lacks something or has it otherwise. The
-// address of the API server is the lab's.
+// Settings are what a lab has to set, because it lacks something or has it otherwise, such as the API server's address.
 func (r Release) Settings(t topology.Topology, apiServer netip.AddrPort) []chart.Setting {
 	c := t.Clusters[0]
 	const (
