@@ -184,14 +184,10 @@ func TestKey(t *testing.T) {
 func TestFailedBuild(t *testing.T) {
 	root := newRoot(t, program("package main\n\nfunc main() { undefined() }\n"))
 	c := open(t, root)
-	_, err := c.Build(t.Context(), []string{"x.dev/p:1"}, nil)
-	var failed *BuildError
-	if !errors.As(err, &failed) {
-		t.Fatalf("got %v, expected a BuildError", err)
-	}
-	if failed.Ref != "x.dev/p:1" || !strings.Contains(strings.Join(failed.Tail, "\n"), "undefined: undefined") {
-		t.Errorf("error is %+v", failed)
-	}
+	failed, is := errors.AsType[*BuildError](must.Err(c.Build(t.Context(), []string{"x.dev/p:1"}, nil)))
+	must.Equal(t, failed, true, is)
+	must.Equal(t, "image", "x.dev/p:1", failed.Ref)
+	must.Contain(t, strings.Join(failed.Tail, "\n"), "undefined: undefined")
 	must.Get(os.Stat(failed.Log))(t)
 	expectNothingHalfMade(t, c)
 }

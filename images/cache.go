@@ -225,8 +225,7 @@ func (c *cache) clean() (removed int, running string, err error) {
 	return removed, running, err
 }
 
-// tryLock takes the lock on a file or folder; it returns nil if another process
-// has it. Closing the result gives it back, and so does the process's end.
+// tryLock locks a file or folder until its result is closed or the process ends; nil if another process has the lock.
 func tryLock(path string) (*os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -272,8 +271,7 @@ type Pruned struct {
 	Images []string
 	// Builds is the number of killed builds whose folders were removed.
 	Builds int
-	// Freed is what that has set free, and Kept what the images that are left take, in bytes.
-	// Layers that several images share count once.
+	// Freed is what that has set free, and Kept what is left, in bytes. Layers that images share count once.
 	Freed, Kept int64
 }
 

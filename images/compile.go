@@ -37,8 +37,7 @@ func newCompiler(cache *cache, dir string) compiler {
 	return compiler{cache: cache, dir: dir, memory: host.Memory(), groups: map[groupKey][]*group{}, planned: map[string][]*group{}}
 }
 
-// memoryToLinkBeside is the memory in bytes of a machine with two CPUs on which two linkers and
-// two compilers run at once. Each takes up to 1 GiB.
+// memoryToLinkBeside is the memory in bytes that two linkers and two compilers take with two CPUs: each up to 1 GiB.
 const memoryToLinkBeside = 7 << 30
 
 type groupKey struct {
@@ -66,8 +65,7 @@ func (c *compiler) plan(r *Recipe) {
 	c.planned[r.Ref] = groups
 }
 
-// groupFor enters a package into the first group of a key that has it, or in
-// which no other package makes a program of the same name.
+// groupFor enters a package into the first group of a key that has it, or no other program of the same name.
 func (c *compiler) groupFor(key groupKey, pkg string) *group {
 	for _, g := range c.groups[key] {
 		if slices.Contains(g.packages, pkg) {
@@ -197,8 +195,7 @@ func (p *packageLines) Write(data []byte) (int, error) {
 // more than that: with 1 GiB it had not ended after 88 s of CPU time.
 func (c *compiler) collectFrom() uint64 { return max(1<<30, c.memory/8) }
 
-// executable returns the name that go build gives to a package's program:
-// the last element of its path that is not a major version.
+// executable is the name that go build gives to a program: the last element of its path that is no major version.
 func executable(pkg string) string {
 	prefix, _, ok := module.SplitPathVersion(pkg)
 	if !ok {

@@ -164,8 +164,7 @@ func (b *versionBuild) settle(ctx context.Context, dir string, derived []byte) e
 	return nil
 }
 
-// programs returns what is built of a version: in the catalogue, or, for other
-// versions, in all images whose range includes the version.
+// programs is what is built of a version: in the catalogue, or else in all images whose range includes it.
 func (b *versionBuild) programs() []Program {
 	var all []Program
 	catalogued := slices.Contains(b.component.catalogued(), b.version)

@@ -21,8 +21,7 @@ import (
 // goModule is what programs are built in: a module of this tree.
 type goModule struct {
 	folder string // the module's root
-	// file is its go.mod: in the folder, or, of a component's version, elsewhere, so that the go
-	// command is given it by -modfile. Its go.sum is beside it.
+	// file is its go.mod: in the folder, or of a component's version elsewhere (-modfile). Its go.sum is beside it.
 	file  string
 	build *versionBuild // of a component; nil otherwise
 }
@@ -204,8 +203,7 @@ func (m goModule) redirect(ctx context.Context, dir string, modules KernelModule
 	return m, errors.Join(os.WriteFile(m.file, text, 0o600), os.WriteFile(m.sum(), sums, 0o600))
 }
 
-// goCommand prepares the go command in a module's folder. The user's own flags and workspace are
-// kept out: they would change what is built without changing its key.
+// goCommand keeps the user's own flags and workspace out: they would change what is built without changing its key.
 func goCommand(ctx context.Context, folder string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = folder

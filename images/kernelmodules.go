@@ -28,8 +28,7 @@ type KernelModules struct {
 	Path string `json:"path"`
 }
 
-// replaces returns what takes the place of /proc/modules in an image for this machine's
-// kernel; the zero value if nothing does.
+// replaces is what takes the place of /proc/modules for this machine's kernel; the zero value if nothing does.
 func (k *KernelModules) replaces() KernelModules {
 	if k == nil {
 		return KernelModules{}

@@ -125,8 +125,7 @@ func hashModule(h hash.Hash, m goModule, p Program) error {
 	})
 }
 
-// hashPackage hashes what a program of the root module is made of: only the packages that it
-// imports, so that work on the rest of the tree rebuilds no image.
+// hashPackage hashes only the packages that a program of the root module imports: other work rebuilds no image.
 func hashPackage(ctx context.Context, h hash.Hash, m goModule, p Program) error {
 	out, err := output(m.command(ctx, "list", "-deps", "-trimpath", "-tags="+strings.Join(p.Tags, ","),
 		"-json=ImportPath,Dir,Standard,Module,GoFiles,SFiles,EmbedFiles", p.Package))

@@ -128,8 +128,7 @@ func (c *Catalogue) unknownVersion(w Want) error {
 	return e
 }
 
-// Know makes the catalogue describe images of versions that it does not have yet. The
-// error joins an *UnknownVersionError for each image that no recipe builds.
+// Know makes the catalogue describe images of other versions. The error joins an *UnknownVersionError for each unknown.
 func (c *Catalogue) Know(refs ...string) error {
 	var errs []error
 	for _, ref := range refs {

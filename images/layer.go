@@ -79,7 +79,8 @@ func (w *layerWriter) writeItems(items []item) error {
 }
 
 func (w *layerWriter) writeItem(it item) error {
-	header := &tar.Header{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(path.Clean(it.path), "/"), Mode: int64(it.mode), ModTime: epoch}
+	name := strings.TrimPrefix(path.Clean(it.path), "/")
+	header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: int64(it.mode), ModTime: epoch}
 	switch {
 	case it.directory:
 		header.Typeflag = tar.TypeDir
@@ -117,8 +118,7 @@ func (w *layerWriter) file(header *tar.Header, content io.Reader) error {
 // transient are the folders that a container engine fills again: what is in them belongs to the build.
 var transient = []string{"dev", "proc", "run", "sys", "tmp"}
 
-// writeTree writes a folder's content: a root file system, or the upper
-// folder of an overlay, whose marks of removed files become whiteouts.
+// writeTree writes a root file system, or an overlay's upper folder, whose marks of removed files become whiteouts.
 func (w *layerWriter) writeTree(root string) error {
 	links := map[uint64]string{} // first path of each file with several, by inode
 	return filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {

@@ -48,8 +48,7 @@ func (e *BuildError) Complaint() string {
 
 func (e *BuildError) Unwrap() error { return e.Err }
 
-// tailLines is how many lines of a failed build's log an error shows: a
-// compiler's or apt-get's message is in there, and it fits a terminal.
+// tailLines is how many lines of a log an error shows: a compiler's or apt-get's message, and it fits a terminal.
 const tailLines = 15
 
 type buildLog struct{ file *os.File }

@@ -29,8 +29,7 @@ const (
 type Recipe struct {
 	// Ref is the image's name as manifests have it: host, path and tag.
 	Ref string `json:"ref"`
-	// Component, Version and Form say which vendor's component the image
-	// holds. All three are empty for images of our own programs.
+	// Component, Version and Form say which vendor's component the image holds; our own programs have none.
 	Component string `json:"component,omitempty"`
 	Version   string `json:"version,omitempty"`
 	Form      Form   `json:"form,omitempty"`
@@ -71,8 +70,7 @@ type Debian struct {
 	Updates bool `json:"updates,omitempty"`
 	// Slim leaves of the base only packages and what they depend on: shell and package manager go too, unless one does.
 	Slim bool `json:"slim,omitempty"`
-	// Versions are what packages must turn out to be, as 1.6.8 or a beginning
-	// such as 10.11, without Debian's epoch and revision.
+	// Versions are what packages must turn out to be, or begin with: 1.6.8, or 10.11, without epoch and revision.
 	Versions map[string]string `json:"versions,omitempty"`
 }
 

@@ -24,8 +24,7 @@ const releasesFile = "releases.txt"
 // Releases are the versions of a component that there are, as far as is known without asking for each of them.
 type Releases struct {
 	Ways []Way
-	// Versions are in the vendor's list, the module proxy's lists or the catalogue,
-	// lowest first. The proxy need not serve all of them.
+	// Versions are those of the vendor's list, the proxy's lists and the catalogue, lowest first, served or not.
 	Versions []Release
 	// Refused says of modules why the proxy did not list their versions, by path.
 	Refused map[string]error
@@ -36,16 +35,14 @@ type Way struct {
 	Image       string // the ref without its tag
 	Form        Form
 	From, Below string
-	// Unlisted are modules that Go's checksum database does not have. Their
-	// checksums are taken as they come when a version is built for the first time.
+	// Unlisted are modules that Go's checksum database lacks: the first build takes their checksums as they come.
 	Unlisted []string
 }
 
 // Release is one version.
 type Release struct {
 	Version string
-	// Images are what can be built of it, by ref; none where no way of building
-	// has it in its range. Built are the ones in the cache.
+	// Images are what can be built of it, by ref, none outside of every range; Built are the ones in the cache.
 	Images, Built []string
 	// Substitutes are known of the catalogue's versions.
 	Substitutes []Substitute
@@ -227,12 +224,10 @@ func listed(ctx context.Context, path string) ([]string, error) {
 // NotPublishedError says that the module proxy does not serve a version, or something that it requires.
 type NotPublishedError struct {
 	Module module.Version
-	// Required is set where the version is there, and a module that it requires is not:
-	// Refused, as far as the go command names it.
+	// Required is set where only a module that it requires is not there: Refused, as far as the go command names it.
 	Required bool
 	Refused  module.Version
-	// Unverified is the path of a module that the proxy does serve, and Go's checksum
-	// database has not got; empty where that is not it.
+	// Unverified is a module that the proxy serves and Go's checksum database has not got; empty for another reason.
 	Unverified string
 	Err        error // what the go command says
 }
@@ -264,8 +259,7 @@ func (e *NotPublishedError) Unwrap() error { return e.Err }
 // refusals are what the go command says of a module version that a proxy, or a repository, has not got.
 var refusals = []string{"403 Forbidden", "404 Not Found", "410 Gone", "unknown revision"}
 
-// refusal is the line with which the go command refuses a module. Lines before it say what it
-// downloads, and lines after it are the server's words.
+// refusal is the line with which the go command refuses a module, between downloads and the server's words.
 func refusal(text string) string {
 	for line := range strings.Lines(text) {
 		if slices.ContainsFunc(refusals, func(w string) bool { return strings.Contains(line, w) }) {

@@ -60,10 +60,9 @@ func TestReleases(t *testing.T) {
 		must.Equal(t, "", []string{"1.0.0", "1.1.0", "1.1.1", "1.2.0-rc1", "2.1.0"}, names)
 	})
 	t.Run("of nobody", func(t *testing.T) {
-		var unknown *UnknownVersionError
-		if _, err := c.Releases(t.Context(), "w"); !errors.As(err, &unknown) || err.Error() != `no recipe builds a component "w"; there are v` {
-			t.Errorf("got %v", err)
-		}
+		err := must.Err(c.Releases(t.Context(), "w"))
+		must.Equal(t, err, true, errors.As(err, new(*UnknownVersionError)))
+		must.Fail(t, err, `no recipe builds a component "w"; there are v`)
 	})
 	t.Run("misspelt", func(t *testing.T) {
 		c := open(t, newRoot(t, with(vendored, "v/releases.txt", "1.0.0\n1.0.x\n")))
@@ -127,11 +126,15 @@ func TestNotPublishedButKnown(t *testing.T) {
 	t.Setenv("GOPROXY", proxy.URL)
 	c := open(t, newRoot(t, with(vendored, "v/releases.txt", "1.1.1 1.2.0\n")))
 	refs := must.Get(c.Find(Want{Component: "v", Version: "1.2.0"}))(t)
-	var missing *NotPublishedError
-	if _, err := c.Build(t.Context(), refs, nil); !errors.As(err, &missing) || missing.Required {
-		t.Errorf("got %v", err)
-	}
-	must.Fail(t, missing, "x.dev/vendor@v1.2.0 is not published")
+	itself(t, must.Err(c.Build(t.Context(), refs, nil)), "x.dev/vendor@v1.2.0 is not published")
+}
+
+// itself fails the test unless an error says, with these words, that a version itself is not published.
+func itself(t *testing.T, err error, words string) {
+	t.Helper()
+	missing, is := errors.AsType[*NotPublishedError](err)
+	must.Equal(t, err, true, is && !missing.Required)
+	must.Fail(t, err, words)
 }
 
 func TestDownload(t *testing.T) {
@@ -142,10 +145,7 @@ func TestDownload(t *testing.T) {
 	t.Setenv("GOPROXY", proxy.URL)
 	dir := must.Get(Download(t.Context(), module.Version{Path: "x.dev/vendor", Version: "v1.1.0"}))(t)
 	must.Contain(t, string(must.Get(os.ReadFile(filepath.Join(dir, "vendor.go")))(t)), "v1.1.0")
-	var missing *NotPublishedError
-	if _, err := Download(t.Context(), module.Version{Path: "x.dev/vendor", Version: "v1.9.0"}); !errors.As(err, &missing) || missing.Required {
-		t.Errorf("got %v", err)
-	}
+	itself(t, must.Err(Download(t.Context(), module.Version{Path: "x.dev/vendor", Version: "v1.9.0"})), "is not published")
 	proxy.Close()
 	_, err := Download(t.Context(), module.Version{Path: "x.dev/vendor", Version: "v1.0.0"})
 	must.Equal(t, err, true, errors.As(err, new(*UnreachableError)))
@@ -162,12 +162,8 @@ func TestSourceThatIsNotPublished(t *testing.T) {
 	m := goModule{folder: t.TempDir()}
 	m.file = filepath.Join(m.folder, "go.mod")
 	must.Write(t, m.file, "module x.dev/ours\n\ngo 1.24\n\nrequire x.dev/vendor v1.2.0\n")
-	_, err := m.source(t.Context(), "x.dev/vendor")
-	var missing *NotPublishedError
-	err = unavailable(err, module.Version{Path: "x.dev/vendor", Version: "v1.2.0"})
-	if !errors.As(err, &missing) || missing.Required || !strings.Contains(err.Error(), "403 Forbidden") {
-		t.Errorf("got %v", err)
-	}
+	err := must.Err(m.source(t.Context(), "x.dev/vendor"))
+	itself(t, unavailable(err, module.Version{Path: "x.dev/vendor", Version: "v1.2.0"}), "403 Forbidden")
 }
 
 // Of a version that no main of ours compiles with, the error has the compiler's reason.
@@ -182,9 +178,7 @@ var said string
 
 func main() { println(said, len(map[bool]int{true: 0, vendor.Version == "v1.1.0": 1})) }
 `)))
-	_, err := c.Build(t.Context(), must.Get(c.Find(Want{Component: "v", Version: "1.1.0"}))(t), nil)
-	var failed *BuildError
-	if !errors.As(err, &failed) || !strings.Contains(failed.Complaint(), "duplicate key") {
-		t.Errorf("got %v", err)
-	}
+	err := must.Err(c.Build(t.Context(), must.Get(c.Find(Want{Component: "v", Version: "1.1.0"}))(t), nil))
+	failed, is := errors.AsType[*BuildError](err)
+	must.Equal(t, err, true, is && strings.Contains(failed.Complaint(), "duplicate key"))
 }

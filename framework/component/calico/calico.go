@@ -134,8 +134,7 @@ func (c Calico) configure(set *appsv1.DaemonSet) error {
 }
 
 const (
-	// installsWithin bounds the start of calico-node on every node, after three
-	// init containers and, the first time, the pull of both images.
+	// installsWithin bounds the start of calico-node everywhere: three init containers and, at first, the images.
 	installsWithin = 2 * time.Minute
 	// restartsWithin bounds the start of pods whose images are on the node.
 	restartsWithin = time.Minute
@@ -163,8 +162,7 @@ func PodsCanStart(ctx context.Context, r *framework.Run) error {
 	})
 }
 
-// Restarted is the action that deletes calico-node's pods on these nodes without a grace period,
-// and waits until their successors are started. They need not be ready.
+// Restarted is the action that replaces calico-node's pods on nodes without a grace period. They need not be ready.
 func Restarted(nodes ...string) framework.Action {
 	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
 		return Agent.Restart(ctx, c, nodes, restartsWithin, client.GracePeriodSeconds(0))

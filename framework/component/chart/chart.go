@@ -77,11 +77,9 @@ type Release struct {
 
 // Rendered is what Helm installs for a release.
 type Rendered struct {
-	// Objects are in Helm's order of installation. Helm's client sets the release's
-	// namespace on namespaced objects that have none.
+	// Objects are in Helm's order of installation. Its client gives namespaced ones the release's namespace.
 	Objects []unstructured.Unstructured
-	// CRDs are those of the folders crds, which Helm installs before everything else, and
-	// neither upgrades nor deletes.
+	// CRDs are of the folders crds: Helm installs them before all else, and neither upgrades nor deletes them.
 	CRDs []unstructured.Unstructured
 	// Hooks are objects that Helm creates at events of a release (annotation helm.sh/hook): they do not belong to it.
 	Hooks []unstructured.Unstructured
@@ -98,8 +96,7 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("the chart of %s %s refuses these values: %s", e.Chart, e.Version, e.Why)
 }
 
-// Render renders the chart as helm template does. The error is a *RefusedError if the
-// chart's schema or its templates do not accept the values.
+// Render renders the chart as helm template does. A *RefusedError says that schema or templates refuse the values.
 func (c *Chart) Render(r Release) (Rendered, error) {
 	doing := fmt.Sprintf("rendering the chart of %s %s", c.Name, c.Version)
 	read, err := c.Read()

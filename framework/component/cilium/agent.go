@@ -71,8 +71,7 @@ func (s Cilium) Logs(ctx context.Context, c *kindlab.Cluster, nodes []string) (m
 	return logs, nil
 }
 
-// WriteRules is the action that brings configuration and agents to this state, and waits until the
-// agent of each of these nodes has written its rules.
+// WriteRules is the action that brings configuration and agents to this state, and waits until they have written rules.
 func (s Cilium) WriteRules(nodes ...string) framework.Action {
 	return s.runUntil(nodes, "to write its rules", AgentLog.WroteRules)
 }

@@ -216,8 +216,7 @@ func (d DNS) half(pods []corev1.Pod) (bool, string) {
 		}
 		count[pod.Spec.Containers[0].Image == DNSImage(d.Version)]++
 	}
-	// One of two may be unavailable, and one more may be made (kubeadm's maxUnavailable of 1,
-	// and the default of maxSurge, a quarter).
+	// One of two may be unavailable (kubeadm's maxUnavailable), and one more made (maxSurge of a quarter).
 	return count[true] == DNSReplicas && count[false] == 1, fmt.Sprintf("%d pods of it, %d others", count[true], count[false])
 }
 

@@ -130,8 +130,7 @@ type State struct {
 	Syncs int
 	// Waiting are the numbers of its goroutines that wait for the kernel's answer about IPVS.
 	Waiting []int
-	// Walked is how many entries of the graceful-termination list its log mentions, for the watched
-	// Service: each once when it is added to the list, and once with each tick.
+	// Walked counts entries of the Service's graceful-termination list in the log: when added, and with each tick.
 	Walked int
 }
 

@@ -120,8 +120,7 @@ func RolledOut(ctx context.Context, r *framework.Run) error {
 	return Agent.Started(ctx, c, c.Nodes(), rollsWithin)
 }
 
-// RangesWritten is the action that waits until kube-router has written each node's pod range into
-// the CNI configuration: without it no pod gets an address.
+// RangesWritten is the action that waits for nodes' pod ranges in the CNI configuration: no pod has an address before.
 func RangesWritten(ctx context.Context, r *framework.Run) error {
 	return labaccess.Lab(r).EachNode(ctx, labaccess.Cluster(r).Nodes(), func(ctx context.Context, node *kindlab.Node) error {
 		return await.Until(ctx, "kube-router's CNI configuration", 100*time.Millisecond, 30*time.Second,

@@ -32,8 +32,7 @@ const (
 
 const startedWithin = 30 * time.Second
 
-// Started is the action that starts the server on a host where it does not run yet, executes the
-// statements as root, and empties the server's logs.
+// Started is the action that starts the server on a host if need be, executes statements as root and empties its logs.
 func Started(host, statements string) framework.Action {
 	return labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return start(ctx, l.Host(host), statements) })
 }

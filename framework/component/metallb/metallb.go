@@ -109,8 +109,7 @@ func (r Release) Apply(ctx context.Context, run *framework.Run) error {
 	})
 }
 
-// ownNamespace is the release's namespace, with the labels that the vendor's documentation
-// asks for where pod security is enforced.
+// ownNamespace is the release's, with the labels that the vendor's documentation asks for under pod security.
 const ownNamespace = `apiVersion: v1
 kind: Namespace
 metadata:
@@ -129,8 +128,7 @@ func (r Release) render(ctx context.Context) ([]unstructured.Unstructured, error
 	return installed.Render(of, chart.With(r.Values, r.Settings()))
 }
 
-// Create is the action that creates the resources for a version. It waits until MetalLB's webhook answers, and ends at
-// once if that refuses one.
+// Create is the action that creates the resources for a version once the webhook answers, unless that refuses one.
 func (r Resources) Create(version string) framework.Action {
 	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
 		return workload.ApplyWhenTaken(ctx, c, "MetalLB's webhook to answer", webhookWithin, r.of(version)...)

@@ -310,8 +310,7 @@ func (a *adapter) has(kind string) bool {
 	return slices.ContainsFunc(a.Objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind })
 }
 
-// complete adds what the objects lack, so that the lab's Service has an address, and it is
-// announced: each pool from which it may come is announced.
+// complete adds what the objects lack: an address for the lab's Service, and that each pool for it is announced.
 func (a *adapter) complete() {
 	byARP := a.has(kindLayer2) && !a.has(kindPeer) && !a.has(kindAdvertisement)
 	if byARP && len(a.pools(kindLayer2)) == 0 {

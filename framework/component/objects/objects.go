@@ -162,8 +162,7 @@ func LabelsFor(s *metav1.LabelSelector, with map[string]string) (map[string]stri
 	return all, Selects(s, all)
 }
 
-// Overlap returns an error if a range of addresses, as a user writes it, is none, or overlaps a lab's
-// networks. A variable without a value is neither.
+// Overlap refuses what is no range of addresses, or overlaps a lab's networks. A variable without a value is neither.
 func Overlap(text string, networks []netip.Prefix) error {
 	if len(placeholder.In(text)) > 0 {
 		return nil

@@ -20,8 +20,7 @@ type form struct {
 	title string
 	// parts are those of a document of which each installs a chart; nil: its spec alone.
 	parts func(document map[string]any) []map[string]any
-	// chart is where a part states the name, path or address of its chart; names are where it
-	// may be guessed from if it states none.
+	// chart is where a part states the name, path or address of its chart, and names where it is guessed from.
 	chart, names []string
 	version      func(r *reader, part map[string]any) any
 	values       func(r *reader, part map[string]any) (map[string]any, error)

@@ -21,8 +21,7 @@ const (
 	None Cause = ""
 	// Refused: the vendor's code does not start with what it is given.
 	Refused Cause = "refused"
-	// Slice: the slice around the vendor's code ended the program for a reason of its
-	// own, and marked the message (package end of images/cilium).
+	// Slice: the slice ended the program for a reason of its own, and says so (package end of images/cilium).
 	Slice Cause = "the slice's own"
 	// Environment: the vendor's code reports the machine, the node, the cluster's API
 	// server or a program that it runs. Elsewhere, or later, it may start.

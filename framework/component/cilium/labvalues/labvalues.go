@@ -423,8 +423,7 @@ func (m Mode) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Devices are the kinds of network devices, and xfrm for IPsec, that the mode needs of the
-// kernel, with the value that asks for each.
+// Devices are the kinds of devices, or xfrm, that the mode needs of the kernel, with the value that asks for each.
 func (m Mode) Devices() map[string]string {
 	all := map[string]string{}
 	need := func(is bool, kind, by string) {

@@ -18,8 +18,7 @@ type State struct {
 	Status string
 	// Masquerade is what hides the pods' addresses: BPF, iptables, or nothing.
 	Masquerade string
-	// Peers are the BGP sessions with their states, and Routes the prefixes that are
-	// announced over them. Both are "not known" without the BGP control plane.
+	// Peers are BGP sessions with their states, and Routes what is announced over them; "not known" without BGP.
 	Peers, Routes []string
 }
 
