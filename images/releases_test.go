@@ -59,15 +59,12 @@ func TestReleases(t *testing.T) {
 		names := each.Of(got.Versions, func(r Release) string { return r.Version })
 		must.Equal(t, "", []string{"1.0.0", "1.1.0", "1.1.1", "1.2.0-rc1", "2.1.0"}, names)
 	})
-	t.Run("of nobody", func(t *testing.T) {
-		err := must.Err(c.Releases(t.Context(), "w"))
-		must.Equal(t, err, true, errors.As(err, new(*UnknownVersionError)))
-		must.Fail(t, err, `no recipe builds a component "w"; there are v`)
-	})
-	t.Run("misspelt", func(t *testing.T) {
-		c := open(t, newRoot(t, with(vendored, "v/releases.txt", "1.0.0\n1.0.x\n")))
-		must.Fail(t, must.Err(c.Releases(t.Context(), "v")), `v/releases.txt:2: "1.0.x": expected a version such as 1.11.0 or 1.12.0-rc1`)
-	})
+	unknown := must.Err(c.Releases(t.Context(), "w"))
+	must.Equal(t, unknown, true, errors.As(unknown, new(*UnknownVersionError)))
+	must.Fail(t, unknown, `no recipe builds a component "w"; there are v`)
+	misspelt := open(t, newRoot(t, with(vendored, "v/releases.txt", "1.0.0\n1.0.x\n")))
+	must.Fail(t, must.Err(misspelt.Releases(t.Context(), "v")),
+		`v/releases.txt:2: "1.0.x": expected a version such as 1.11.0 or 1.12.0-rc1`)
 }
 
 // A hole of the proxy is told as such, and so is one that cannot be reached.

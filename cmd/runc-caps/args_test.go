@@ -67,10 +67,8 @@ func TestRequestFile(t *testing.T) {
 		"bundle cut off":                     {args: "create c1 --bundle", path: "config.json", kind: bundleFile},
 	}
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			path, kind := requestFile(strings.Fields(test.args))
-			must.Equal(t, test.args, [2]any{test.path, test.kind}, [2]any{path, kind})
-		})
+		path, kind := requestFile(strings.Fields(test.args))
+		must.Equal(t, name+": "+test.args, [2]any{test.path, test.kind}, [2]any{path, kind})
 	}
 }
 

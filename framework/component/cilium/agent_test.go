@@ -92,18 +92,14 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A node without an agent of the state says nothing of it.
-// An agent that runs on one node and refuses on another refuses for a reason of the node's.
+// An agent that runs on one node and refuses on another refuses for a reason of the node's. A node without
+// an agent of the state says nothing of it.
 func TestRefusalsOfOneNode(t *testing.T) {
 	var starts Starts
 	runs, refuses := agent(true, "", at("01", hello)+at("02", wired)), agent(true, at("01", bothKeys), at("05", bothKeys))
 	refuses.Pod.UID = "2"
 	_, _, err := starts.refusals([]string{"node1", "node2"}, map[string]AgentLog{"node1": runs, "node2": refuses})
 	must.Fail(t, err, "runs on node1, and refuses to start on another node: node2: ")
-}
-
-func TestRefusalsOfNoAgent(t *testing.T) {
-	var starts Starts
 	_, pending, _ := starts.refusals([]string{"node1"}, nil)
 	must.Equal(t, "pending", "node1 has no such agent", pending)
 }

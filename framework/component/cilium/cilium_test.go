@@ -1,20 +1,16 @@
 package cilium
 
 import (
-	"flag"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"testing"
 	"text/template"
 
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/must"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // TestManifests renders what the API server is given, and reads it as YAML.
 func TestManifests(t *testing.T) {
@@ -48,12 +44,7 @@ func TestManifests(t *testing.T) {
 				got += "---\n" + text
 			}
 			must.Equal(t, "", test.objects, objects)
-			golden := filepath.Join("testdata", test.name+".yaml")
-			if *update {
-				must.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
-			}
-			want := must.Read(t, golden)
-			must.Equal(t, "", string(want), got)
+			goldentest.Compare(t, test.name+".yaml", got)
 		})
 	}
 }
@@ -78,9 +69,7 @@ func TestMasquerade(t *testing.T) {
 		{"another node's", netip.MustParsePrefix("10.20.30.0/27"), native, false},
 		{"but for another range", pods, netip.MustParsePrefix("10.20.30.0/25"), false},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			rule, there := Masquerade(rules, test.pods, test.native)
-			must.Equal(t, rule.Text, test.want, there)
-		})
+		rule, there := Masquerade(rules, test.pods, test.native)
+		must.Equal(t, test.name+": "+rule.Text, test.want, there)
 	}
 }

@@ -92,11 +92,9 @@ func TestResourcesAreCompleted(t *testing.T) {
 			},
 		},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			r := must.Get(NewResources(test.text, lab))(t)
-			must.Equal(t, "objects", test.objects, namesOf(r))
-			must.Equal(t, "replaced", test.replaced, r.Replaced)
-		})
+		r := must.Get(NewResources(test.text, lab))(t)
+		must.Equal(t, test.name+": objects", test.objects, namesOf(r))
+		must.Equal(t, test.name+": replaced", test.replaced, r.Replaced)
 	}
 }
 

@@ -39,10 +39,8 @@ func TestWrite(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "net.d", "05-cilium.conflist")
 			if test.before != nil {
-				if _, err := Write(path, *test.before); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.Chtimes(path, long, long); err != nil {
+				_, err := Write(path, *test.before)
+				if err = errors.Join(err, os.Chtimes(path, long, long)); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -3,16 +3,13 @@
 package reference
 
 import (
-	"flag"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
+	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/topology/must"
 )
-
-var update = flag.Bool("update", false, "write the table of package configdrift")
 
 // versions are those of the table: the first and a late one of each minor, as far as the
 // catalogue and the vendor's proxy have them, and those of masquerade-drift.
@@ -24,7 +21,6 @@ var versions = []string{
 // TestTable compares the table of package configdrift with the vendor's modules. It downloads
 // them: with -update it writes the table, which takes minutes.
 func TestTable(t *testing.T) {
-	const path = "../../../detect/configdrift/cilium.keys"
 	var all []configdrift.Reference
 	keys := map[string]bool{}
 	for _, version := range versions {
@@ -42,9 +38,5 @@ func TestTable(t *testing.T) {
 	}
 	got := "# Keys of Cilium's ConfigMap, as the vendor's modules state them. Rendered by:\n" +
 		"# go test -tags lab -run TestTable ./framework/component/cilium/reference -update\n" + new(configdrift.Table).With(all...).String()
-	if *update {
-		must.NoError(t, os.WriteFile(path, []byte(got), 0o644))
-	}
-	want := must.Read(t, path)
-	must.Equal(t, path, string(want), got)
+	goldentest.Compare(t, "../../../../detect/configdrift/cilium.keys", got)
 }
