@@ -32,8 +32,9 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 	}
 	t := m.on(given.Subnets)
 	network := metallb.Network{
-		Pool: netip.PrefixFrom(m.address(128, 0), 24), Router: metallb.Router{Address: addressOn(t, tor), ASN: topology.TorASN, ClusterASN: topology.ClusterASN, BFD: mode == metallb.FRR},
-		Link: linkRange(t), Speakers: speakers,
+		Pool: netip.PrefixFrom(m.address(128, 0), 24), HasBFD: mode == metallb.FRR,
+		Router: topology.BGPPeer{Address: addressOn(t, tor), ASN: topology.TorASN, ClusterASN: topology.ClusterASN},
+		Link:   linkRange(t), Speakers: speakers,
 	}
 	t.Routed = append(slices.Clone(t.Routed), network.Pool)
 	err = m.configure(given.Manifests, t, network)

@@ -37,7 +37,9 @@ type Resources struct {
 type Network struct {
 	// Pool is the lab's own for addresses that are announced by BGP, to the router.
 	Pool   netip.Prefix
-	Router Router
+	Router topology.BGPPeer
+	// HasBFD is set if the speakers and the router can have BFD.
+	HasBFD bool
 	// Link is the lab's own for those that nodes answer for by ARP, in the nodes' network.
 	Link snapshot.AddressRange
 	// Speakers are the nodes that announce by ARP.
@@ -46,15 +48,6 @@ type Network struct {
 	Networks []netip.Prefix
 	// Dual is set for a lab of two families.
 	Dual bool
-}
-
-// Router is the lab's router for a BGP peer, with the AS number of the nodes.
-type Router struct {
-	Address    netip.Addr
-	ASN        uint32
-	ClusterASN uint32
-	// BFD is set if the speakers and the router can have it.
-	BFD bool
 }
 
 // defaults are the lab's own, by their kind: a pool, the router, and an advertisement of every address.
@@ -239,7 +232,7 @@ func (a *adapter) bfd(f objects.Fields) error {
 	if !there {
 		return nil
 	}
-	if !a.Router.BFD {
+	if !a.HasBFD {
 		f.Drop("MetalLB's native BGP has no BFD, and refuses the peer", "bfdProfile")
 		return nil
 	}

@@ -20,7 +20,7 @@ import (
 var (
 	lab = Network{
 		Pool:   netip.MustParsePrefix("10.65.128.0/24"),
-		Router: Router{Address: netip.MustParseAddr("10.65.4.254"), ASN: 64524, ClusterASN: 64513},
+		Router: topology.BGPPeer{Address: netip.MustParseAddr("10.65.4.254"), ASN: 64524, ClusterASN: 64513},
 		Link:   snapshot.AddressRange{First: netip.MustParseAddr("10.65.4.128"), Last: netip.MustParseAddr("10.65.4.143")}, Speakers: []string{"w1", "w2"},
 		Networks: []netip.Prefix{netip.MustParsePrefix("10.65.4.0/24"), netip.MustParsePrefix("10.96.0.0/16")},
 	}
@@ -104,17 +104,15 @@ func TestBFD(t *testing.T) {
 	const profile = "apiVersion: metallb.io/v1beta1\nkind: BFDProfile\nmetadata: {name: fast}\nspec: {receiveInterval: 150, detectMultiplier: 5, echoMode: true, minimumTtl: 254}\n---\n"
 	with := strings.Replace(peer, "myASN", "bfdProfile: fast, ebgpMultiHop: true, myASN", 1)
 	restarts := strings.NewReplacer("leaf1", "leaf0", "myASN", "enableGracefulRestart: true, myASN").Replace(peer)
-	able := lab.Router
-	able.BFD = true
 	for _, test := range []struct {
 		name, text string
-		router     Router
+		able       bool
 		want       topology.BFD
 		objects    string
 		says       []string // some of what is replaced
 	}{
 		{
-			"a profile", profile + restarts + with + advertisement, able, topology.BFD{Receive: 150 * time.Millisecond, Transmit: 300 * time.Millisecond, Multiplier: 5}, "fast leaf1 a lab lab",
+			"a profile", profile + restarts + with + advertisement, true, topology.BFD{Receive: 150 * time.Millisecond, Transmit: 300 * time.Millisecond, Multiplier: 5}, "fast leaf1 a lab lab",
 			[]string{
 				"BGPPeer leaf0: left out: the lab has one router, which stands for leaf1", "BFDProfile fast: echoMode: true is removed: the lab's router sends no echoes",
 				"BFDProfile fast: minimumTtl: a number is removed: the lab's router is one hop away",
@@ -122,16 +120,16 @@ func TestBFD(t *testing.T) {
 			},
 		},
 		{
-			"a profile that is elsewhere", with + advertisement, able, topology.BFD{Receive: 300 * time.Millisecond, Transmit: 300 * time.Millisecond, Multiplier: 3}, "fast leaf1 a lab lab",
+			"a profile that is elsewhere", with + advertisement, true, topology.BFD{Receive: 300 * time.Millisecond, Transmit: 300 * time.Millisecond, Multiplier: 3}, "fast leaf1 a lab lab",
 			[]string{"BGPPeer leaf1: bfdProfile: the manifests have no BFDProfile fast", "BFDProfile: the manifests lack the peer's: the lab has its own"},
 		},
-		{"native BGP", with + profile, lab.Router, topology.BFD{}, "leaf1 lab lab",
+		{"native BGP", with + profile, false, topology.BFD{}, "leaf1 lab lab",
 			[]string{"BGPPeer leaf1: bfdProfile: \"fast\" is removed: MetalLB's native BGP has no BFD, and refuses the peer"}},
-		{"a profile of no peer", peer + profile, able, topology.BFD{}, "leaf1 lab lab", []string{"BFDProfile fast: left out: the lab's one peer does not name it"}},
+		{"a profile of no peer", peer + profile, true, topology.BFD{}, "leaf1 lab lab", []string{"BFDProfile fast: left out: the lab's one peer does not name it"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			n := lab
-			n.Router = test.router
+			n.HasBFD = test.able
 			r := must.Get(NewResources(test.text, n))(t)
 			must.Equal(t, "objects, BFD", [2]any{test.objects, test.want}, [2]any{namesOf(r), r.BFD})
 			must.Contain(t, strings.Join(r.Replaced, "\n")+"\n", each.Of(test.says, func(says string) string { return says + "\n" })...)
