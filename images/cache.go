@@ -251,7 +251,7 @@ func (c *cache) lock(ctx context.Context, name string, waiting func()) (unlock f
 		if lock, err = tryLock(path); lock != nil {
 			return func() { lock.Close() }, nil
 		}
-		if first && waiting != nil {
+		if err == nil && first && waiting != nil {
 			waiting()
 		}
 		select {

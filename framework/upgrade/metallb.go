@@ -124,11 +124,7 @@ type metalLB struct {
 
 // configure adapts the user's objects to a lab. If there are none, the lab has its own.
 func (m *metalLB) configure(manifests string, t topology.Topology, network metallb.Network) (err error) {
-	if network.Dual = m.dual; manifests == "" {
-		m.resources, err = metallb.DefaultResources(network)
-		return err
-	}
-	network.Networks = m.networks(t)
+	network.Dual, network.Networks = m.dual, m.networks(t)
 	m.resources, err = metallb.NewResources(manifests, network)
 	return err
 }

@@ -67,17 +67,10 @@ const (
 	kindLayer2        = "L2Advertisement"
 )
 
-// DefaultResources are the resources of a user who gives none.
-func DefaultResources(n Network) (Resources, error) {
-	r, err := NewResources("", n)
-	r.Replaced = nil
-	return r, err
-}
-
 // NewResources adapts the user's objects to a lab: addresses of a pool are announced by BGP to the
 // lab's router, from all nodes, or by ARP on the nodes' network, or each of two pools in one way. What
 // they lack is the lab's, with the addresses of a pool of its own. Objects of other types are left
-// out. The user's pools must not overlap the lab's own networks.
+// out. The user's pools must not overlap the lab's own networks. Of a user who gives none nothing is told.
 func NewResources(text string, n Network) (Resources, error) {
 	all, err := objects.Read(text)
 	if err != nil {
@@ -122,6 +115,9 @@ func NewResources(text string, n Network) (Resources, error) {
 		return Resources{}, err
 	}
 	a.complete()
+	if text == "" {
+		a.Replaced = nil
+	}
 	return a.Resources, nil
 }
 

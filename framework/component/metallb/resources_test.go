@@ -239,6 +239,6 @@ func TestResourcesAreRefused(t *testing.T) {
 }
 
 func TestDefaultResources(t *testing.T) {
-	r := must.Get(DefaultResources(lab))(t)
+	r := must.Get(NewResources("", lab))(t)
 	must.Equal(t, "objects, replaced", [2]int{3, 0}, [2]int{len(r.Objects), len(r.Replaced)})
 }
