@@ -39,10 +39,9 @@ type Catalogue struct {
 	known map[string]string // keys by ref, each worked out once
 }
 
-// Open reads the recipes below images/ of the source tree at root. The error lists everything that
-// is wrong with them, each with its file and field. Recipes are read from the tree and not
-// embedded, because go:embed takes nothing from folders that are modules of their own. Images are
-// kept in relapse/images in the user's cache folder ($XDG_CACHE_HOME, or ~/.cache).
+// Open reads the recipes below images/ of the source tree at root. The error lists all that is wrong with them, by file
+// and field. Recipes are read from the tree and not embedded, because go:embed takes nothing from folders that are
+// modules of their own. Images are kept in relapse/images in the user's cache folder ($XDG_CACHE_HOME, or ~/.cache).
 func Open(root string) (*Catalogue, error) {
 	user, err := os.UserCacheDir()
 	if err != nil {

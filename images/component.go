@@ -27,9 +27,8 @@ type component struct {
 	builds map[string]*versionBuild // by version
 }
 
-// versions is a range. Both ends are versions without a leading v. The
-// pre-releases that lead to a version belong to it: pre-releases of From are in the
-// range, and pre-releases of Below are not, unless the end is a pre-release itself.
+// versions is a range. Both ends are versions without a leading v. The pre-releases that lead to a version belong to
+// it: pre-releases of From are in the range, and pre-releases of Below are not, unless the end is a pre-release itself.
 type versions struct {
 	From  string `json:"from,omitempty"`  // the lowest in the range
 	Below string `json:"below,omitempty"` // the lowest above the range

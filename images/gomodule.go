@@ -90,9 +90,8 @@ func (m goModule) source(ctx context.Context, path string) (string, error) {
 	return downloaded(m.command(ctx, "mod download", "-json", v.String()), v)
 }
 
-// Download returns the folder in Go's module cache with the files of a module, and
-// downloads it if need be. Go's checksum database verifies it. The error is a
-// *NotPublishedError or an *UnreachableError if it is not available.
+// Download returns the folder in Go's module cache with the files of a module, and downloads it if need be. Go's
+// checksum database verifies it. The error is a *NotPublishedError or an *UnreachableError if it is not available.
 func Download(ctx context.Context, v module.Version) (string, error) {
 	// Outside of every module, so that no go.mod is read.
 	dir, err := downloaded(goCommand(ctx, os.TempDir(), "mod", "download", "-json", v.String()), v)
@@ -168,9 +167,8 @@ func (m goModule) stage(ctx context.Context, dir string, overlay map[string]stri
 	return nil
 }
 
-// redirect enters the release with another file in place of /proc/modules, and returns the
-// module with a go.mod that takes the release from there: the go command refuses an overlay of
-// its module cache. The release is the one that go.sum vouches for.
+// redirect enters the release with another file in place of /proc/modules, and returns the module with a go.mod that
+// takes the release from there: the go command refuses an overlay of its module cache. go.sum vouches for the release.
 func (m goModule) redirect(ctx context.Context, dir string, modules KernelModules, overlay map[string]string) (goModule, error) {
 	vendor := m.build.vendor.Module
 	release, err := m.source(ctx, vendor)

@@ -55,10 +55,9 @@ func (e *FormError) Error() string {
 // RelapseStatus is 2: bad input.
 func (*FormError) RelapseStatus() int { return 2 }
 
-// Find returns the refs of the images of what is wanted. The version need not be one
-// of the catalogue: from here on the catalogue knows the refs, and Build derives
-// what such a version requires from the vendor's own go.mod. The error is an
-// *UnknownVersionError if the version is in no recipe's range, or a *FormError.
+// Find returns the refs of the images of what is wanted. The version need not be one of the catalogue: from here on the
+// catalogue knows the refs, and Build derives what such a version requires from the vendor's own go.mod. The error is
+// an *UnknownVersionError if the version is in no recipe's range, or a *FormError.
 func (c *Catalogue) Find(w Want) ([]string, error) {
 	c.recipesMu.Lock()
 	defer c.recipesMu.Unlock()

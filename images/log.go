@@ -61,8 +61,7 @@ func (c *cache) newLog(name string) (*buildLog, error) {
 	return &buildLog{f}, nil
 }
 
-// close closes the log and says that building ref failed, if it did: with the
-// end of the log where a command failed that wrote to it.
+// close closes the log and says that building ref failed, with the end of the log where a command of its failed.
 func (l *buildLog) close(ctx context.Context, ref string, err error) error {
 	l.file.Close()
 	switch {

@@ -122,9 +122,8 @@ func (c *Catalogue) Push(ctx context.Context, addr string, refs []string) error 
 	return group.Wait()
 }
 
-// LoadDocker makes a built image known to a Docker engine and returns the name that it has there.
-// The name ends in a part of the image's digest, so that an image of another content has another
-// name; an image that the engine has is not sent again.
+// LoadDocker makes a built image known to a Docker engine and returns the name that it has there. The name ends in a
+// part of the image's digest, so that another content has another name; what the engine has is not sent again.
 func (c *Catalogue) LoadDocker(ctx context.Context, docker *client.Client, ref string) (string, error) {
 	entries, err := c.entries(ctx, []string{ref})
 	if err != nil {

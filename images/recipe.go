@@ -115,9 +115,8 @@ func (r *Recipe) holds() module.Version {
 	return module.Version{Path: r.Module, Version: "v" + r.Version}
 }
 
-// tests returns the module version that a program must turn out to be built from: the module that
-// provides a vendor's package, or the component's module for a main package of ours. Programs of
-// the project itself have none: the result is zero.
+// tests returns the module version that a program must turn out to be built from: the module that provides a vendor's
+// package, or the component's module for a main package of ours. Programs of the project have none: it is zero.
 func (r *Recipe) tests(p Program) (module.Version, error) {
 	if p.local() {
 		if r.Module == "" || p.In != "" {

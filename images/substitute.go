@@ -26,10 +26,9 @@ func (s Substitute) String() string {
 	return spaced(s.Version) + " for " + strings.TrimPrefix(spaced(s.For), s.Path+" ")
 }
 
-// Substitutes returns the modules that programs of the image's version are built with in
-// place of the vendor's choice, in order of their paths. A module from which nothing is
-// compiled, such as a generator's, is not among them. The version's go.mod must be there:
-// it is committed for the catalogue's versions, and Derive and Build derive others.
+// Substitutes returns the modules that programs of the image's version are built with in place of the vendor's choice,
+// in order of their paths. A module from which nothing is compiled, such as a generator's, is not among them. The
+// version's go.mod must be there: it is committed for the catalogue's versions, and Derive and Build derive others.
 func (r Recipe) Substitutes() ([]Substitute, error) {
 	if r.build == nil || r.build.file == "" {
 		return nil, nil
@@ -57,8 +56,7 @@ func (r Recipe) Packaging() (string, error) {
 	return form + ", with " + joined(all), nil
 }
 
-// Differs says with what the image is built for this machine in place of what the vendor has
-// chosen; empty if it is built as by the vendor.
+// Differs says with what the image is built here in place of what the vendor has chosen; empty if there is none.
 func (r Recipe) Differs() (string, error) {
 	all, err := r.Substitutes()
 	if modules := r.KernelModules.replaces(); modules.Path != "" {
@@ -106,8 +104,7 @@ func substitutesIn(mod *modfile.File, sums map[string]string) []Substitute {
 	return all
 }
 
-// isFor is the comment in a go.mod that says what the line is for: a version of the same
-// module, or a module and its version, or a folder.
+// isFor is what a line of a go.mod is for: a version of the same module, a module with its version, or a folder.
 var isFor = regexp.MustCompile(`^// (?:indirect; )?for (\S+)(?: (\S+))?$`)
 
 // noteSubstitutes writes into a derived go.mod what each module that the recipe raises or replaces, or takes where

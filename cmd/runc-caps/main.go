@@ -6,8 +6,7 @@
 // missing ones from the request and then executes runc. For create and run the request is the bundle's config.json,
 // for exec the file of --process. Other commands are passed on unchanged.
 //
-// It grants nothing and changes nothing else. In particular it does not change
-// oomScoreAdj and rlimits that require CAP_SYS_RESOURCE.
+// It grants nothing and changes nothing else, such as oomScoreAdj and rlimits that require CAP_SYS_RESOURCE.
 package main
 
 import (
@@ -32,8 +31,7 @@ func main() {
 	if err != nil {
 		fail(err)
 	}
-	// exec and not a child: containerd's shim watches this process, passes descriptors to
-	// it and reads its exit status.
+	// exec and not a child: containerd's shim watches this process, passes descriptors to it and reads its exit status.
 	args := append([]string{runc}, os.Args[1:]...)
 	fail(fmt.Errorf("executing %s: %w", runc, syscall.Exec(runc, args, os.Environ())))
 }
@@ -43,8 +41,7 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// narrow removes the capabilities that this machine does not grant from the request
-// file of the runc command line args, if it has one.
+// narrow removes the capabilities that this machine does not grant from the request file of the arguments, if any.
 func narrow(args []string) error {
 	path, kind := requestFile(args)
 	if kind == noRequest {

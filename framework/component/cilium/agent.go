@@ -142,9 +142,8 @@ func (s Cilium) runUntil(nodes []string, what string, holds func(AgentLog) bool)
 	}
 }
 
-// Starts remembers how the starts of agents ended. Kubelet has the logs of two starts
-// only while the second one runs, and what is asked of an agent later needs both. The
-// zero value has seen no agent. It is not safe for use by several goroutines.
+// Starts remembers how the starts of agents ended. Kubelet has the logs of two starts only while the second one runs,
+// and what is asked of an agent later needs both. The zero value has seen no agent. It is not for several goroutines.
 type Starts struct {
 	// ends are the ends of a pod's starts, the oldest first.
 	ends map[types.UID][]agentlog.End

@@ -43,8 +43,7 @@ func agent(running bool, before, text string) AgentLog {
 	return a
 }
 
-// A refusal is the vendor's, and said twice in a row. All else that ends an agent is an
-// error, by which a verdict is unknown.
+// A refusal is the vendor's, and said twice in a row. All else that ends an agent is an error: a verdict is unknown.
 func TestRefusals(t *testing.T) {
 	const refuses, running = "node1: Failed to populate masquerading settings: --enable-ipv4-masquerade and --masquerade (deprecated) are mutually exclusive", true
 	for _, test := range []struct {

@@ -51,8 +51,7 @@ const (
 	Kubernetes  = "kubernetes"   // kube-controller-manager allocates, in Node.spec
 )
 
-// ConfigMap is where agents and operator have their configuration from, as
-// namespace/name. Agents read it when they start, and not again.
+// ConfigMap is the configuration of agents and operator, as namespace/name. Agents read it when they start alone.
 const ConfigMap = metav1.NamespaceSystem + "/cilium-config"
 
 // device is the nodes' network card, by the name that it has in every lab.
@@ -196,8 +195,7 @@ func (s Cilium) Configure(ctx context.Context, r *framework.Run) error {
 // agentsWithin bounds the start of agents: seconds, unless all nodes pull an image with compilers at once.
 const agentsWithin = time.Minute
 
-// RunAgents is the action that brings the agents to this state, and waits until each of these
-// nodes runs one. They must be configured.
+// RunAgents is the action that brings configured agents to this state, and waits until each of these nodes runs one.
 func (s Cilium) RunAgents(nodes ...string) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
 		if err := s.apply(ctx, r, agentsManifest); err != nil {
@@ -242,9 +240,8 @@ func OperatorUp(ctx context.Context, r *framework.Run) error {
 		})
 }
 
-// Uninstalled is the action that removes Cilium, and what its agents have left behind on these
-// nodes. The probe pods go with it, because they were wired by its CNI plugin.
-// pods is the cluster's pod range. What is not there is no error.
+// Uninstalled is the action that removes Cilium, and what its agents have left behind on these nodes. The probe pods go
+// with it, because they were wired by its CNI plugin. pods is the cluster's pod range. What is not there is no error.
 func Uninstalled(nodes []string, pods netip.Prefix) framework.Action {
 	return framework.InOrder(
 		framework.AtOnce(labaccess.OnCluster(agents.Delete), StopOperator, workload.StopProbes),

@@ -56,9 +56,8 @@ func CreateNodes(names []string, address func(r *framework.Run, name string) net
 
 func createNode(ctx context.Context, c *kindlab.Cluster, name string, t topology.Topology, address netip.Addr) error {
 	node := ciliumNode(name)
-	// With its address from the beginning, as the agents do it: when 1.11 sees an address come
-	// later, it installs the node's route and then removes the one of no address, which is the
-	// same (pkg/datapath/linux/node.go, updateDirectRoute).
+	// With its address from the beginning, as the agents do it: when 1.11 sees an address come later, it installs the
+	// node's route and removes that of no address, which is the same (pkg/datapath/linux/node.go, updateDirectRoute).
 	node.Object["spec"] = map[string]any{"addresses": each.Of(t.Families(), func(f topology.Family) any {
 		return map[string]any{"type": "InternalIP", "ip": f.Addr(address).String()}
 	})}

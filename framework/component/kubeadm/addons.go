@@ -1,5 +1,4 @@
-// Package kubeadm installs kube-proxy and CoreDNS in a lab's cluster, with the manifests of
-// kubeadm. A new lab has neither.
+// Package kubeadm installs kube-proxy and CoreDNS, which a new lab has not, by the manifests of kubeadm.
 package kubeadm
 
 import (

@@ -86,14 +86,12 @@ func (p Proxy) Apply(ctx context.Context, r *framework.Run) error {
 	return p.Restart(ctx, r)
 }
 
-// markDrop makes the chain that kubelets made up to 1.27. kube-proxy of this
-// age jumps to it in IPVS mode: without it no sync ends well.
+// markDrop makes the chain that kubelets made up to 1.27: in mode IPVS no sync of this age ends well without it.
 const markDrop = `iptables -w -t nat -N KUBE-MARK-DROP 2>/dev/null || exit 0
 iptables -w -t nat -A KUBE-MARK-DROP -j MARK --set-xmark 0x8000/0x8000`
 
-// renamed lists nf_conntrack_ipv4 among the modules that are built into the node's
-// kernel. From Linux 4.19 on it is a part of nf_conntrack, which up to 1.12 kube-proxy
-// does not know: without the old name it falls back to iptables (kubernetes#70304).
+// renamed lists nf_conntrack_ipv4 among the modules that are built into the node's kernel. It is in nf_conntrack from
+// Linux 4.19 on, which kube-proxy up to 1.12 does not know: it falls back to iptables (kubernetes#70304).
 const renamed = `f=/lib/modules/$(uname -r)/modules.builtin
 grep -qs nf_conntrack_ipv4 "$f" || echo kernel/net/ipv4/netfilter/nf_conntrack_ipv4.ko >>"$f"`
 

@@ -39,8 +39,7 @@ var Agent = workload.SystemDaemonSet("kube-router")
 // Manifest is one of the vendor's manifests, by its version.
 type Manifest string
 
-// The vendor's daemonset/kubeadm-kuberouter.yaml. They differ in the
-// RBAC of version 2, which lists EndpointSlices, and what each mounts.
+// The vendor's daemonset/kubeadm-kuberouter.yaml. They differ in RBAC (version 2 lists EndpointSlices) and mounts.
 const (
 	V1 Manifest = "v1.5.1"
 	V2 Manifest = "v2.1.0"

@@ -124,9 +124,8 @@ func NewResources(text string, n Network) (Resources, error) {
 type adapter struct {
 	Resources
 	Network
-	// first is the peer of the user for which the lab's router stands, and graceful is set if it has
-	// graceful restart: of several it is the first without, because its router drops the routes of a
-	// node whose speaker is replaced.
+	// first is the peer of the user for which the lab's router stands, and graceful is set if it has graceful restart:
+	// of several it is the first without, because its router drops the routes of a node whose speaker is replaced.
 	first    *unstructured.Unstructured
 	graceful bool
 	all      []*unstructured.Unstructured // the user's

@@ -1,5 +1,4 @@
-// Package objects adapts a user's objects of a component's own types to a lab, and says what the
-// types' schemas find wrong with them.
+// Package objects adapts a user's objects of a component's types to a lab, and says what schemas find wrong with them.
 package objects
 
 import (

@@ -31,9 +31,8 @@ func SystemDaemonSet(name string) DaemonSet {
 	return DaemonSet{name, Pods{metav1.NamespaceSystem, client.MatchingLabels{"k8s-app": name}}}
 }
 
-// Started waits until each of the nodes runs a pod of the DaemonSet's newest
-// template, and only that one, and the pod is [Started]. It need not be ready. A node that
-// repeatedly cannot pull an image ends the wait with its own error ([PullError]).
+// Started waits until each of the nodes runs one pod alone, of the DaemonSet's newest template, and it is [Started],
+// ready or not. A node that repeatedly cannot pull an image ends the wait with its own error ([PullError]).
 func (d DaemonSet) Started(ctx context.Context, c *kindlab.Cluster, nodes []string, bound time.Duration) error {
 	return d.wait(ctx, c, "to be started", nodes, bound, Started)
 }
@@ -59,8 +58,7 @@ func (d DaemonSet) Replace(ctx context.Context, c *kindlab.Cluster, nodes []stri
 // Restart deletes the pods on these nodes and waits until each of them has a successor that is [Started].
 func (d DaemonSet) Restart(ctx context.Context, c *kindlab.Cluster, nodes []string, bound time.Duration,
 	options ...client.DeleteOption) error {
-	// A controller that has not seen the newest template yet would make a pod of the
-	// one before, and with the strategy OnDelete leave it.
+	// A controller that has not seen the newest template would make a pod of the old one, and leave it with OnDelete.
 	if err := d.observed(ctx, c, bound); err != nil {
 		return err
 	}
@@ -116,9 +114,8 @@ func (d DaemonSet) wait(ctx context.Context, c *kindlab.Cluster, what string, no
 		})
 }
 
-// generationLabel is where the DaemonSet controller writes the generation of the template that a
-// pod is made from. The API server counts it in the DaemonSet's annotation of
-// appsv1.DeprecatedTemplateGeneration: both are written as long as the type is apps/v1.
+// generationLabel is where the DaemonSet controller writes the generation of the template that a pod is made from. The
+// API server counts it in the annotation appsv1.DeprecatedTemplateGeneration. apps/v1 has both.
 const generationLabel = "pod-template-generation"
 
 // rollout says, for each node on which a DaemonSet's pod is not as expected, what state it

@@ -117,8 +117,7 @@ func TestPodsAreNamedAsKubectlDoes(t *testing.T) {
 	must.Equal(t, "", "kube-system/k8s-app=cilium", SystemDaemonSet("cilium").Pods.String())
 }
 
-// TestProbePodKeepsItsSocketOnItsNode: the harness dials the socket through the
-// node, so that both have to name it alike.
+// The harness dials the socket through the node, so that both have to name it alike.
 func TestProbePodKeepsItsSocketOnItsNode(t *testing.T) {
 	p := OnEach("node1")[0]
 	made := probePod(p, true)

@@ -41,9 +41,8 @@ func (r Release) Render(of *chart.Chart, values map[string]any) ([]unstructured.
 	return rendered.Objects, nil
 }
 
-// Apply brings the cluster to a version of the release as helm upgrade --install does:
-// objects of the release before it that this one lacks are deleted, after all others were
-// applied. Before, if not nil, is called before each object is applied.
+// Apply brings the cluster to a version of the release as helm upgrade --install does: objects of the release before it
+// that this one lacks are deleted at the end. Before, if not nil, is called before each object is applied.
 func (r Release) Apply(ctx context.Context, c *kindlab.Cluster, version string, rendered []unstructured.Unstructured,
 	before func(*unstructured.Unstructured) error) error {
 	earlier, err := r.recorded(ctx, c)

@@ -103,9 +103,8 @@ func (a *adapter) off(why string, paths ...string) {
 	}
 }
 
-// Adapt returns the user's values for a lab without some of Features, and what was replaced. The
-// charts are those of all versions that get the values, the lowest first. The error is a
-// *LackingError.
+// Adapt returns the user's values for a lab without some of Features, and what was replaced. The charts are those of
+// all versions that get the values, the lowest first. The error is a *LackingError.
 func Adapt(lab Lab, charts []*chart.Chart, users map[string]any, without ...string) (map[string]any, []chart.Replacement, error) {
 	a := &adapter{charts: charts, values: chart.Merge(users)}
 	for _, f := range features {
@@ -276,8 +275,7 @@ func (a *adapter) without(path, why string, others func(item any) bool) {
 func (a *adapter) addresses(lab Lab) {
 	const deviceWhy = "that is the device of the lab's nodes"
 	replacesProxy := a.is("kubeProxyReplacement", "true")
-	// Without a choice the agent takes the device of the default route, and a lab's nodes
-	// may have a default route with several next hops.
+	// Without a choice the agent takes the device of the default route, which may have several next hops in a lab.
 	if _, users := a.get("devices"); users || replacesProxy || a.is("bpf.masquerade", "true") {
 		a.set("devices", lab.Device, deviceWhy)
 	}

@@ -20,8 +20,7 @@ type Note struct {
 	Text    string // in one line
 }
 
-// title is the heading of a minor's notes, section any heading of that level, and underline
-// what stands below a heading within the notes.
+// title is the heading of a minor's notes, section any of that level, and underline what is below a heading in them.
 var (
 	title     = regexp.MustCompile(`(?m)^(\d+\.\d+|\|CURRENT_RELEASE\|) Upgrade Notes\n-+$`)
 	section   = regexp.MustCompile(`(?m)^\S.*\n-{3,}$`)

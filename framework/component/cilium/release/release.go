@@ -350,9 +350,8 @@ func (r Release) WithoutAgents() Release {
 	return r
 }
 
-// ApplyAgents is the action that applies the DaemonSet of this release and nothing else of it, as kubectl rollout
-// undo does to get back to it: permissions and configuration stay. Agents that run are not
-// replaced: Restart does that.
+// ApplyAgents is the action that applies the DaemonSet of this release and nothing else of it, as kubectl rollout undo
+// does to get back to it: permissions and configuration stay. Agents that run are not replaced: Restart does that.
 func (r Release) ApplyAgents(ctx context.Context, run *framework.Run) error {
 	objects, err := r.render(ctx, run.Topology, labaccess.Cluster(run).APIServer())
 	if err != nil {

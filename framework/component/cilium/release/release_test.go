@@ -92,8 +92,7 @@ func TestTypes(t *testing.T) {
 	must.Equal(t, routers, want, fmt.Sprint(routers))
 }
 
-// The lab's settings take precedence over the user's values, and what they need depends on
-// the mode. The user's own are not changed.
+// The lab's settings take precedence over the user's values, which are not changed, and depend on the mode.
 func TestSettings(t *testing.T) {
 	cluster := topology.Cluster{PodCIDR: netip.MustParsePrefix("10.62.64.0/20"), NodeMask: 24}
 	server := netip.MustParseAddrPort("10.62.4.11:6443")
