@@ -30,6 +30,8 @@ type Entry struct {
 	Mark   *Mark          `json:"mark,omitempty"`
 	Poll   *StoredPoll    `json:"poll,omitempty"`
 	Probes []probe.Stored `json:"probes,omitempty"`
+
+	poll *Poll // in memory in place of Poll, which has a whole snapshot
 }
 
 // Begin is the first entry. It identifies the run.

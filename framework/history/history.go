@@ -20,27 +20,15 @@ type History struct {
 	file file
 	zero time.Time // when the run began, with its monotonic reading
 
-	mu    sync.Mutex
-	begin Begin
-	next  int // number of the next entry
-	steps []at[Step]
-	acts  []at[Act]
-	marks []at[Mark]
-	polls []at[Poll]
-	// newest is the snapshot of the newest poll. changes are the first maxChanges changes from
-	// one snapshot to the next, and more is the number of the others.
+	mu      sync.Mutex
+	begin   Begin
+	entries []Entry // which do not change: views share them
+	// last is the newest poll, and newest its snapshot. changes are the first maxChanges changes
+	// from one snapshot to the next, and more is the number of the others.
+	last    *Poll
 	newest  snapshot.Snapshot
 	changes []snapshot.Change
 	more    int
-	// packets are what was known of the probes' packets at some moments.
-	packets []at[[]probe.Stored]
-}
-
-// at is a part of an entry, with the entry's number and time.
-type at[T any] struct {
-	number int
-	time   time.Time
-	part   T
 }
 
 // Create begins the history of a run that began at zero, and its file in a folder; if dir
@@ -174,11 +162,10 @@ const maxChanges = 5000
 // keepPoll keeps a poll in memory, and what its snapshot changes. Equal findings of successive
 // polls share memory.
 func (h *History) keepPoll(s snapshot.Snapshot, p Poll) {
-	if n := len(h.polls); n > 0 {
+	if last := h.last; last != nil {
 		changes := snapshot.Changes(h.newest, s)
 		room := min(len(changes), maxChanges-len(h.changes))
 		h.changes, h.more = append(h.changes, changes[:room]...), h.more+len(changes)-room
-		last := h.polls[n-1].part
 		if reflect.DeepEqual(last.Findings, p.Findings) {
 			p.Findings = last.Findings
 		}
@@ -186,25 +173,15 @@ func (h *History) keepPoll(s snapshot.Snapshot, p Poll) {
 			p.Routers = last.Routers
 		}
 	}
-	h.newest = s
-	h.polls = append(h.polls, at[Poll]{h.next, p.Ended, p})
-	h.next++
+	h.newest, h.last = s, &p
+	h.entries = append(h.entries, Entry{At: p.Ended, poll: &p})
 }
 
 func (h *History) keep(e Entry) {
-	switch {
-	case e.Begin != nil:
+	if e.Begin != nil {
 		h.begin = *e.Begin
-	case e.Step != nil:
-		h.steps = append(h.steps, at[Step]{h.next, e.At, *e.Step})
-	case e.Act != nil:
-		h.acts = append(h.acts, at[Act]{h.next, e.At, *e.Act})
-	case e.Mark != nil:
-		h.marks = append(h.marks, at[Mark]{h.next, e.At, *e.Mark})
-	case e.Probes != nil:
-		h.packets = append(h.packets, at[[]probe.Stored]{h.next, e.At, e.Probes})
 	}
-	h.next++
+	h.entries = append(h.entries, e)
 }
 
 // OtherPolls are the polls of a stored run whose findings differ when the detectors run again.

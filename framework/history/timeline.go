@@ -55,28 +55,29 @@ func (h *History) Changes() (changes []snapshot.Change, more int) {
 // Traffic is, of each time that a probe was started, the newest timeline. Probes are in the
 // order in which they were started.
 func (h *History) Traffic() []probe.Timeline {
-	h.mu.Lock()
-	packets := h.packets // which only grow
-	h.mu.Unlock()
 	type start struct {
 		probe string
 		at    int64 // in nanoseconds
 	}
+	type record struct {
+		probe.Stored
+		until time.Time
+	}
 	index := map[start]int{}
-	var newest []at[probe.Stored]
-	for _, e := range packets {
-		for _, s := range e.part {
+	var newest []record
+	for _, e := range h.View().entries {
+		for _, s := range e.Probes {
 			key := start{s.Probe.Name, s.Started.UnixNano()}
 			i, known := index[key]
 			switch {
 			case s.Started.IsZero():
 			case known:
-				newest[i] = at[probe.Stored]{e.number, e.time, s}
+				newest[i] = record{s, e.At}
 			default:
 				index[key] = len(newest)
-				newest = append(newest, at[probe.Stored]{e.number, e.time, s})
+				newest = append(newest, record{s, e.At})
 			}
 		}
 	}
-	return each.Of(newest, func(e at[probe.Stored]) probe.Timeline { return e.part.At(e.time) })
+	return each.Of(newest, func(r record) probe.Timeline { return r.At(r.until) })
 }

@@ -19,24 +19,22 @@ type Finding = detect.Finding
 
 // View is a history up to a moment. It does not change when entries are added later.
 type View struct {
-	h *History
-	// number is the number of the first entry after the view, and polls the number of the
-	// first poll after it.
-	number, polls int
-	Time          time.Time
+	entries []Entry
+	polls   int // the number of the first entry whose poll is not in the view
+	Time    time.Time
 }
 
 // View is the history so far.
 func (h *History) View() View {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return View{h, h.next, h.next, h.Now()}
+	return View{h.entries, len(h.entries), h.Now()}
 }
 
 // StepView has the entries of one step.
 type StepView struct {
-	h            *History
-	first, after int // numbers of its first entry, and of the first one after it
+	entries      []Entry // of the history, up to the end of the step
+	first        int     // number of the step's first entry
 	Began, Ended time.Time
 	// Error, Interrupted and Panicked are as in Step.
 	Error                 string
@@ -45,16 +43,11 @@ type StepView struct {
 
 // Step returns a step; false if it has not ended.
 func (h *History) Step(id framework.StepID) (StepView, bool) {
-	s, began := h.begun(id)
-	if !began {
-		return s, false
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, e := range h.steps {
-		if e.number > s.first && e.part.ID == id && e.part.Ended {
-			s.after, s.Ended = e.number+1, e.time
-			s.Error, s.Interrupted, s.Panicked = e.part.Error, e.part.Interrupted, e.part.Panicked
+	s := h.UnderWay(id)
+	for n, e := range s.entries[s.first:] {
+		if e.Step != nil && e.Step.ID == id && e.Step.Ended {
+			s.entries, s.Ended = s.entries[:s.first+n+1], e.At
+			s.Error, s.Interrupted, s.Panicked = e.Step.Error, e.Step.Interrupted, e.Step.Panicked
 			return s, true
 		}
 	}
@@ -64,40 +57,30 @@ func (h *History) Step(id framework.StepID) (StepView, bool) {
 // PacketsAt is what was known of the probes' packets at a moment, as it was stored last before
 // it; nil if nothing was.
 func (h *History) PacketsAt(moment time.Time) []probe.Stored {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, e := range slices.Backward(h.packets) {
-		if !e.time.After(moment) {
-			return e.part
+	for _, e := range slices.Backward(h.View().entries) {
+		if e.Probes != nil && !e.At.After(moment) {
+			return e.Probes
 		}
 	}
 	return nil
 }
 
-// UnderWay returns a step that has not ended, up to now.
+// UnderWay returns a step that has not ended, up to now; without entries if it has not begun.
 func (h *History) UnderWay(id framework.StepID) StepView {
-	s, _ := h.begun(id)
-	return s
-}
-
-func (h *History) begun(id framework.StepID) (StepView, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, e := range h.steps {
-		if e.part.ID == id && !e.part.Ended {
-			return StepView{h: h, first: e.number, after: h.next, Began: e.time}, true
+	entries := h.View().entries
+	for n, e := range entries {
+		if e.Step != nil && e.Step.ID == id && !e.Step.Ended {
+			return StepView{entries: entries, first: n, Began: e.At}
 		}
 	}
-	return StepView{h: h}, false
+	return StepView{}
 }
 
 // Act is the last action of a kind in the step, with its end; false if there is none.
 func (s StepView) Act(what Action, part string) (a Act, ended time.Time, there bool) {
-	s.h.mu.Lock()
-	defer s.h.mu.Unlock()
-	for _, e := range slices.Backward(s.h.acts) {
-		if e.number >= s.first && e.number < s.after && e.part.What == what && e.part.Part == part {
-			return e.part, e.time, true
+	for _, e := range slices.Backward(s.entries[s.first:]) {
+		if e.Act != nil && e.Act.What == what && e.Act.Part == part {
+			return *e.Act, e.At, true
 		}
 	}
 	return Act{}, time.Time{}, false
@@ -105,11 +88,9 @@ func (s StepView) Act(what Action, part string) (a Act, ended time.Time, there b
 
 // At is the history up to the last such moment in the step, with its mark; false if there is none.
 func (s StepView) At(m Moment, part string) (View, Mark, bool) {
-	s.h.mu.Lock()
-	defer s.h.mu.Unlock()
-	for _, e := range slices.Backward(s.h.marks) {
-		if e.number >= s.first && e.number < s.after && e.part.Moment == m && e.part.Part == part {
-			return View{s.h, e.number, cmp.Or(e.part.Polls, e.number), e.time}, e.part, true
+	for n, e := range slices.Backward(s.entries) {
+		if n >= s.first && e.Mark != nil && e.Mark.Moment == m && e.Mark.Part == part {
+			return View{s.entries[:n], min(max(0, cmp.Or(e.Mark.Polls, n)), n), e.At}, *e.Mark, true
 		}
 	}
 	return View{}, Mark{}, false
@@ -117,39 +98,34 @@ func (s StepView) At(m Moment, part string) (View, Mark, bool) {
 
 // Timelines are the probes' timelines as far as they were known at that moment.
 func (v View) Timelines() []probe.Timeline {
-	v.h.mu.Lock()
-	defer v.h.mu.Unlock()
-	for _, e := range slices.Backward(v.h.packets) {
-		if e.number < v.number {
-			return each.Of(e.part, func(s probe.Stored) probe.Timeline { return s.At(e.time) })
+	for _, e := range slices.Backward(v.entries) {
+		if e.Probes != nil {
+			return each.Of(e.Probes, func(s probe.Stored) probe.Timeline { return s.At(e.At) })
 		}
 	}
 	return nil
 }
 
 // since are the polls of the view that began at or after a moment, oldest first.
-func (v View) since(moment time.Time) []at[Poll] {
-	v.h.mu.Lock()
-	defer v.h.mu.Unlock()
-	all := v.h.polls
-	last := len(all)
-	for last > 0 && all[last-1].number >= v.polls {
-		last--
+func (v View) since(moment time.Time) (polls []*Poll) {
+	for _, e := range slices.Backward(v.entries[:v.polls]) {
+		if e.poll == nil {
+			continue
+		}
+		if e.poll.Began.Before(moment) {
+			break
+		}
+		polls = append(polls, e.poll)
 	}
-	first := last
-	for first > 0 && !all[first-1].part.Began.Before(moment) {
-		first--
-	}
-	return all[first:last:last]
+	slices.Reverse(polls)
+	return polls
 }
 
 // Last is the newest poll; false if there is none.
 func (v View) Last() (Poll, bool) {
-	v.h.mu.Lock()
-	defer v.h.mu.Unlock()
-	for _, e := range slices.Backward(v.h.polls) {
-		if e.number < v.polls {
-			return e.part, true
+	for _, e := range slices.Backward(v.entries[:v.polls]) {
+		if e.poll != nil {
+			return *e.poll, true
 		}
 	}
 	return Poll{}, false
@@ -165,7 +141,7 @@ func (v View) Findings() []Finding {
 func (v View) WholePollsSince(moment time.Time) int {
 	whole := 0
 	for _, p := range v.since(moment) {
-		if len(p.part.Unavailable) == 0 {
+		if len(p.Unavailable) == 0 {
 			whole++
 		}
 	}
@@ -176,9 +152,9 @@ func (v View) WholePollsSince(moment time.Time) int {
 // could.
 func (v View) NotIsolated() string {
 	for _, p := range v.since(time.Time{}) {
-		for _, source := range p.part.Unavailable {
+		for _, source := range p.Unavailable {
 			if source.Source == snapshot.Isolation {
-				return fmt.Sprintf("from %s on: %s", p.part.Began.Format(time.TimeOnly), source)
+				return fmt.Sprintf("from %s on: %s", p.Began.Format(time.TimeOnly), source)
 			}
 		}
 	}
@@ -197,10 +173,10 @@ func (v View) Seen(since time.Time) []Sighting {
 	var all []Sighting
 	known := map[detect.ID]bool{}
 	for _, p := range v.since(since) {
-		for _, f := range p.part.Findings {
+		for _, f := range p.Findings {
 			if !known[f.ID()] {
 				known[f.ID()] = true
-				all = append(all, Sighting{f, p.part.Ended})
+				all = append(all, Sighting{f, p.Ended})
 			}
 		}
 	}
@@ -226,8 +202,8 @@ func (v View) Active(since time.Time, expected ...framework.Finding) []Finding {
 // that began at or after a moment; empty if all were available in each poll.
 func (v View) UnavailableSince(since time.Time) string {
 	for _, p := range slices.Backward(v.since(since)) {
-		if len(p.part.Unavailable) > 0 {
-			return snapshot.Sentences(p.part.Unavailable)
+		if len(p.Unavailable) > 0 {
+			return snapshot.Sentences(p.Unavailable)
 		}
 	}
 	return ""
@@ -251,11 +227,11 @@ func (v View) WithoutFindings(after time.Time, expected ...framework.Finding) Sp
 	polls := v.since(after)
 	q := Span{Reason: "no poll yet"}
 	for _, p := range slices.Backward(polls) {
-		if why, unavailable := p.part.active(expected); why != "" {
+		if why, unavailable := p.active(expected); why != "" {
 			q.Reason, q.Unavailable = why, unavailable
 			break
 		}
-		q = Span{Since: p.part.Began, For: polls[len(polls)-1].part.Began.Sub(p.part.Began)}
+		q = Span{Since: p.Began, For: polls[len(polls)-1].Began.Sub(p.Began)}
 	}
 	return q
 }
@@ -276,5 +252,5 @@ func (p Poll) active(expected []framework.Finding) (reason string, unavailable b
 
 // Polls are all polls of the view, oldest first.
 func (v View) Polls() []Poll {
-	return each.Of(v.since(time.Time{}), func(p at[Poll]) Poll { return p.part })
+	return each.Of(v.since(time.Time{}), func(p *Poll) Poll { return *p })
 }
