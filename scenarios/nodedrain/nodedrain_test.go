@@ -8,8 +8,9 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/cilium/release"
 	"github.com/relapse-dev/relapse/framework/detect"
-	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/must"
@@ -110,101 +111,34 @@ func answer(holds bool, saw string, err error) string {
 	return fmt.Sprintf("%t %q %v", holds, saw, err)
 }
 
-func nextHop(addr string) snapshot.NextHop {
-	return snapshot.NextHop{Address: netip.MustParseAddr(addr)}
-}
-
-// fib makes a router's kernel routes. Each is a prefix and its next hops.
-func fib(name string, routes ...[]string) snapshot.Router {
-	r := snapshot.Router{Name: name}
-	r.Routes.Read = true
-	for _, words := range routes {
-		route := snapshot.Route{Prefix: prefix(words[0]), Protocol: snapshot.RouteBGP}
-		for _, hop := range words[1:] {
-			route.NextHops = append(route.NextHops, nextHop(hop))
-		}
-		r.Routes.Items = append(r.Routes.Items, route)
-	}
-	return r
-}
-
+// Over the routers each node is to be reached for its own range, and no other one is.
 func TestRoutersFollow(t *testing.T) {
-	before := [][]string{
-		{"10.5.112.0/24", "10.4.94.32"}, {"10.5.113.0/24", "10.4.94.31"},
-		{"10.5.114.0/24", "10.4.94.21"}, {"10.5.115.0/24", "10.4.94.23"},
+	router := func(name string, rows ...allocation) snapshot.Router {
+		r := snapshot.Router{Name: name, Routes: snapshot.List[snapshot.Route]{Read: true}}
+		for _, row := range rows {
+			address, _ := lab.AddressOn(row.node, nodeNet.Name)
+			r.Routes.Items = append(r.Routes.Items, snapshot.Route{
+				Prefix: row.spec, Protocol: snapshot.RouteBGP, NextHops: []snapshot.NextHop{{Address: address}},
+			})
+		}
+		return r
 	}
-	after := before[:3]
-	with := func(more ...[]string) [][]string { return append(slices.Clone(after), more...) }
-	static := fib("tor2", with([]string{"10.5.115.0/24", "10.4.94.21"})...)
-	static.Routes.Items[3].Protocol = snapshot.RouteStatic
 	for _, test := range []struct {
 		name    string
 		nodes   []string
-		routers []snapshot.Router
-		saw     string // empty: it holds
+		rangeOf func(allocation) netip.Prefix
+		rows    []allocation // of the second router
+		saw     string       // empty: it holds
 	}{
-		{"all announced", all, []snapshot.Router{fib("tor1", before...), fib("tor2", before...)}, ""},
-		{"the orphan withdrawn", staying, []snapshot.Router{fib("tor1", after...), fib("tor2", after...)}, ""},
-		{"other ranges are ignored", staying,
-			[]snapshot.Router{fib("tor1", with([]string{"10.4.36.0/24", "10.4.94.1"}, []string{"0.0.0.0/0", "10.4.94.1"})...), fib("tor2", after...)}, ""},
-		{"a static route is no announcement", staying, []snapshot.Router{fib("tor1", after...), static}, ""},
-		{"one router keeps the orphan", staying, []snapshot.Router{fib("tor1", after...), fib("tor2", before...)},
-			"tor2 has 10.5.115.0/24 via [10.4.94.23]"},
-		{"one router has lost too much", staying, []snapshot.Router{fib("tor1", after...), fib("tor2", after[1:]...)},
-			"tor2 sends 10.5.112.0/24 to [], not to [10.4.94.32]"},
-		{"two next hops", staying,
-			[]snapshot.Router{fib("tor1", after...), fib("tor2", []string{"10.5.112.0/24", "10.4.94.32", "10.4.94.21"}, after[1], after[2])},
-			"tor2 sends 10.5.112.0/24 to [10.4.94.21 10.4.94.32], not to [10.4.94.32]"},
-		{"a range within a range", staying, []snapshot.Router{fib("tor1", after...), fib("tor2", with([]string{"10.5.112.128/25", "10.4.94.21"})...)},
-			"tor2 has 10.5.112.128/25 via [10.4.94.21]"},
+		{"all announced", all, specOf, table, ""},
+		{"the orphan withdrawn", staying, specOf, table[:3], "tor1 has 10.5.115.0/24 via [10.4.94.23]"},
+		{"the ranges in use", all, useOf, table, "tor1 sends 10.5.112.0/24 to [10.4.94.32], not to [10.4.94.23]"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			run := looked(snapshot.Snapshot{Routers: test.routers}.Only(routes...))
-			must.Equal(t, "it holds", answer(test.saw == "", test.saw, nil), answer(routersFollow(specOf, test.nodes)(t.Context(), run)))
-		})
-	}
-	for name, unread := range map[string][]snapshot.Router{
-		"a router that is missing":     {fib("tor1", after...)},
-		"a router that did not answer": {fib("tor1", after...), {Name: "tor2"}},
-		"no snapshot":                  nil,
-	} {
-		t.Run(name, func(t *testing.T) {
-			holds, _, err := routersFollow(specOf, staying)(t.Context(), looked(snapshot.Snapshot{Routers: unread}.Only(routes...)))
-			if holds || err == nil {
-				t.Errorf("%v, %v", holds, err)
-			}
-		})
-	}
-}
-
-func TestHops(t *testing.T) {
-	timeline := func(from, to string, ttl map[uint8]int, sources ...string) probe.Timeline {
-		line := probe.Timeline{Record: probe.Record{Probe: probe.Probe{Name: from + "->" + to, From: from, To: to}, RequestTTL: ttl}}
-		for _, s := range sources {
-			line.Sources = append(line.Sources, probe.Source{Address: netip.MustParseAddr(s)})
-		}
-		return line
-	}
-	const outside = "10.4.36.10"
-	good := timeline("outside", "master1", map[uint8]int{61: 500}, outside)
-	for _, test := range []struct {
-		name  string
-		lines []probe.Timeline
-		saw   string // empty: it holds
-	}{
-		{"over the router and two nodes", []probe.Timeline{good}, ""},
-		{"others are ignored", []probe.Timeline{good, timeline("master1", "outside", map[uint8]int{1: 1}, "1.2.3.4")}, ""},
-		{"past the router", []probe.Timeline{good, timeline("outside", "master2", map[uint8]int{61: 9, 64: 3}, outside)},
-			"3 packets of outside->master2 crossed 0 hops, not 3"},
-		{"through a NAT", []probe.Timeline{good, timeline("outside", "master2", map[uint8]int{61: 9}, outside, "10.4.94.1")},
-			"packets of outside->master2 come from 10.4.94.1"},
-		{"never", []probe.Timeline{good, timeline("outside", "master2", nil)}, "no packet of outside->master2 has arrived"},
-		{"no probe at all", nil, "no probe from outside runs"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			run := looked(snapshot.Snapshot{})
-			run.Timelines = func() []probe.Timeline { return test.lines }
-			must.Equal(t, "it holds", answer(test.saw == "", test.saw, nil), answer(hops(3)(t.Context(), run)))
+			run := looked(snapshot.Snapshot{Routers: []snapshot.Router{router("tor1", table...), router("tor2", test.rows...)}}.Only(routes...))
+			holds, saw, err := routersFollow(test.rangeOf, test.nodes)(t.Context(), run)
+			first, _, _ := strings.Cut(saw, "; ")
+			must.Equal(t, "it holds", answer(test.saw == "", test.saw, nil), answer(holds, first, err))
 		})
 	}
 }
@@ -230,4 +164,59 @@ func TestRouterParameter(t *testing.T) {
 	}
 	const want = `router "cisco": want one of ["gobgp" "frr" "bird"]`
 	must.Equal(t, "", want, fmt.Sprint(must.Err(Scenario.Set(map[string]string{"router": "cisco"}))))
+}
+
+// Versions that are built whole run whole. The images of older ones are the slices'.
+func TestFormOfVersions(t *testing.T) {
+	for version, want := range map[string]framework.Form{
+		"1.11.4": framework.Slice, "1.12.0": framework.Slice, "1.14.19": framework.Slice,
+		"1.15.19": framework.Whole, "1.17.8": framework.Whole, "1.20.2": framework.Whole,
+	} {
+		v := Scenario.At(map[string]string{"cilium": version})
+		must.Equal(t, version, want, v.Form)
+		for _, image := range release.Images(version) { // both forms have the vendor's names
+			if !slices.Contains(v.Images, image) {
+				t.Errorf("%s lacks %s: %q", version, image, v.Images)
+			}
+		}
+		must.Equal(t, v.Components, version, v.Components["cilium"])
+	}
+}
+
+// The whole gets the incident's mode, and the lab's settings do not take it away.
+func TestWholeIncident(t *testing.T) {
+	server := netip.MustParseAddrPort("10.4.94.32:6443")
+	whole := wholeIncident("1.19.3")
+	for path, want := range map[string]any{
+		"ipam.mode": "cluster-pool", "routingMode": "native", "autoDirectNodeRoutes": true, "enableIPv4Masquerade": false,
+		"bgpControlPlane.enabled": true,
+	} {
+		got, _ := chart.Get(whole.Values, path)
+		must.Equal(t, path, want, got)
+	}
+	set := map[string]any{}
+	for _, s := range whole.Settings(lab, server) {
+		set[s.Path] = s.Value
+		if _, ours := chart.Get(whole.Values, s.Path); ours {
+			t.Errorf("the lab sets %s, which the incident has as well", s.Path)
+		}
+	}
+	for path, want := range map[string]any{ // the agents reach the API server, and the ranges are the incident's
+		"k8sServiceHost": "10.4.94.32", "k8sServicePort": int64(6443),
+		"ipv4NativeRoutingCIDR": podCIDR.String(), "ipam.operator.clusterPoolIPv4MaskSize": int64(24),
+	} {
+		must.Equal(t, path, want, set[path])
+	}
+	if node := whole.Values["operator"].(map[string]any)["nodeSelector"].(map[string]any)["kubernetes.io/hostname"]; node == removed {
+		t.Errorf("the operator runs on %s, which goes away", node)
+	}
+	agents, _ := chart.Get(whole.WithoutAgents().Values, "agent")
+	must.Equal(t, "agent, without agents", false, agents)
+	_, there := chart.Get(whole.Values, "agent")
+	must.Equal(t, "the release itself was changed", false, there)
+	p := release.PeeringOf(lab)
+	want := []netip.Addr{netip.MustParseAddr("10.4.94.239"), netip.MustParseAddr("10.4.94.238")}
+	if !slices.Equal(p.Routers, want) || p.RoutersASN != 64524 || p.ASN != 64513 || p.GracefulRestart {
+		t.Errorf("peering is %+v", p)
+	}
 }

@@ -232,7 +232,7 @@ func affectedScript() framework.Script {
 		framework.Check{ID: "routes-follow-node-spec", Name: "the routers send each range of Node.spec to its node", Reads: routes,
 			Holds: routersFollow(specOf, all)},
 		framework.Check{ID: "path-of-probes", Name: "probes from outside cross a router, the announcing node and the owner, untranslated",
-			Holds: hops(3)},
+			Holds: check.Hops(outside, 3)},
 	)
 	s.Precursors = []framework.Precursor{
 		// Its agent still announces the range that Node.spec gave to it.
@@ -293,7 +293,7 @@ func fixedScript() framework.Script {
 	s.Baseline = append(s.Baseline,
 		framework.Check{ID: "routes-follow-use", Name: "the routers send each range in use to its node", Reads: routes,
 			Holds: routersFollow(useOf, all)},
-		framework.Check{ID: "path-of-probes", Name: "probes from outside cross a router and the owner, untranslated", Holds: hops(2)},
+		framework.Check{ID: "path-of-probes", Name: "probes from outside cross a router and the owner, untranslated", Holds: check.Hops(outside, 2)},
 	)
 	s.Precursors = []framework.Precursor{
 		// The CiliumNode, which the speaker follows, is deleted with the Node.
@@ -395,9 +395,6 @@ func routersFollow(rangeOf func(allocation) netip.Prefix, nodes []string) framew
 	}
 	return check.Routes(podCIDR, nodeNet.Name, via)
 }
-
-// hops asserts over how many hops probes from outside reach the pods, untranslated.
-func hops(n int) framework.Condition { return check.Hops(outside, n) }
 
 // The findings of the incident.
 var (
