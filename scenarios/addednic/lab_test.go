@@ -10,3 +10,5 @@ import (
 )
 
 func TestAddedNIC(t *testing.T) { scenariotest.Pass(t, addednic.Scenario) }
+
+func TestAblations(t *testing.T) { scenariotest.Ablations(t, addednic.Scenario) }

@@ -10,3 +10,5 @@ import (
 )
 
 func TestMasqueradeDrift(t *testing.T) { scenariotest.Pass(t, masqueradedrift.Scenario) }
+
+func TestAblations(t *testing.T) { scenariotest.Ablations(t, masqueradedrift.Scenario) }

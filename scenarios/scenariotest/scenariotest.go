@@ -88,10 +88,28 @@ func Judge(t *testing.T, s framework.Scenario, o engine.Options) report.Report {
 	return r
 }
 
+// Alone judges one variant of a scenario, and fails the test unless it comes to a verdict, and the run to
+// another. The lab is kept, for the next one: it serves the images of the scenario's first variant (see Down).
+func Alone(t *testing.T, s framework.Scenario, v framework.Variant, want framework.Verdict, run framework.RunVerdict) report.Report {
+	t.Helper()
+	v.Images = s.Variants[0].Images
+	s.Variants = []framework.Variant{v}
+	r := Judge(t, s, engine.Options{Output: t.TempDir(), Keep: true, Reuse: true})
+	got := r.Variants[0]
+	t.Logf("%s, run: %s; %q", got.Verdict, r.Verdict, got.Reasons)
+	if got.Verdict != string(want) || r.Verdict != string(run) {
+		t.Errorf("%s, run: %s; want %s, %s", got.Verdict, r.Verdict, want, run)
+	}
+	return r
+}
+
 // Ablations switches off each part of each variant of a scenario, in turn, on one lab:
-// every one of them must change the verdict.
+// every one of them must change the verdict. It is skipped without the build tag night.
 func Ablations(t *testing.T, s framework.Scenario) {
 	t.Helper()
+	if !night {
+		t.Skip("ablations run with the build tag night")
+	}
 	EachPartMatters(t, s, Judge(t, s, engine.Options{Ablate: verdict.AblateAll, Output: filepath.Join(output(t), "ablations")}))
 }
 
