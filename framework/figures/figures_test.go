@@ -2,12 +2,12 @@ package figures_test
 
 import (
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
-
 	"github.com/relapse-dev/relapse/framework/figures"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestSummarize(t *testing.T) {
@@ -20,13 +20,8 @@ func TestSummarize(t *testing.T) {
 		{name: "odd number", samples: []float64{9, 3, 4}, median: 4},
 		{name: "even number: between the two in the middle", samples: []float64{9, 3, 6, 4}, median: 5},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			g := gomega.NewWithT(t)
-			spread := figures.Summarize(c.samples)
-			g.Expect(spread.Median).To(gomega.Equal(c.median))
-			g.Expect(spread.Min).To(gomega.Equal(3.0))
-			g.Expect(spread.N).To(gomega.Equal(len(c.samples)))
-		})
+		want := figures.Spread{Min: 3, Median: c.median, Max: slices.Max(c.samples), N: len(c.samples)}
+		must.Equal(t, c.name, want, figures.Summarize(c.samples))
 	}
 }
 
@@ -50,32 +45,21 @@ func TestUpdate(t *testing.T) {
 		{name: "figures of another machine go", machine: "big", measured: []figures.Figure{named("a", "lab", 9)},
 			want: []figures.Figure{named("a", "lab", 9)}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			after := before.Update(c.machine, c.measured...)
-			gomega.NewWithT(t).Expect(after).To(gomega.Equal(figures.File{Machine: c.machine, Figures: c.want}))
-		})
+		must.Equal(t, c.name, figures.File{Machine: c.machine, Figures: c.want}, before.Update(c.machine, c.measured...))
 	}
 }
 
 func TestWriteAndRead(t *testing.T) {
-	g := gomega.NewWithT(t)
 	path := filepath.Join(t.TempDir(), "figures.json")
-	none, err := figures.Read(path)
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	g.Expect(none).To(gomega.Equal(figures.File{}), "where there is no file there are no figures")
-
-	budget := 2.0
+	must.Equal(t, "where there is no file there are no figures", figures.File{}, must.Get(figures.Read(path))(t))
 	file := figures.File{Machine: "small", Figures: []figures.Figure{
-		{Scenario: "a", Name: "lab", Date: "2026-01-31", Measured: figures.Summarize([]float64{1, 2}), Budget: &budget, Unit: "s"},
+		{Scenario: "a", Name: "lab", Date: "2026-01-31", Measured: figures.Summarize([]float64{1, 2}), Budget: new(2.0), Unit: "s"},
 	}}
-	g.Expect(file.Write(path)).To(gomega.Succeed())
-	again, err := figures.Read(path)
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	g.Expect(again).To(gomega.Equal(file))
+	must.NoError(t, file.Write(path))
+	must.Equal(t, "read again", file, must.Get(figures.Read(path))(t))
 }
 
 func TestUsually(t *testing.T) {
-	g := gomega.NewWithT(t)
 	file := figures.File{Figures: []figures.Figure{
 		{Scenario: "a", Name: figures.LabIsUp, Measured: figures.Summarize([]float64{1}), Unit: "s"},
 		{Scenario: "a", Name: figures.AllVariants, Measured: figures.Summarize([]float64{200, 220}), Unit: "s"},
@@ -83,11 +67,8 @@ func TestUsually(t *testing.T) {
 	}}
 	for scenario, want := range map[string]time.Duration{"a": 210 * time.Second, "b": 2 * time.Second, "c": 0} {
 		usual, known := file.Usually(scenario)
-		g.Expect(usual).To(gomega.Equal(want), scenario)
-		g.Expect(known).To(gomega.Equal(want > 0), scenario)
+		must.Equal(t, scenario, []any{want, want > 0}, []any{usual, known})
 	}
-	recorded, err := figures.Recorded()
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	_, known := recorded.Usually("node-drain")
-	g.Expect(known).To(gomega.BeTrue(), "whoever renames the figure loses what was measured")
+	_, known := must.Get(figures.Recorded())(t).Usually("node-drain")
+	must.Equal(t, "known: whoever renames the figure loses what was measured", true, known)
 }
