@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,7 +101,6 @@ func (a *Agent) compareClocks(ctx context.Context) error {
 	return nil
 }
 
-// time turns a time of the agent's into one of this machine's.
 func (a *Agent) time(at int64) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -161,7 +161,6 @@ func (a *Agent) send(ctx context.Context, r wire.Request) error {
 	return wire.Encode(a.conn, r)
 }
 
-// read hands out messages until the connection ends.
 func (a *Agent) read() {
 	lines := wire.Lines(a.conn)
 	var err error
@@ -184,12 +183,7 @@ func (a *Agent) read() {
 	}
 	a.conn.Close()
 	a.gone = time.Now()
-	switch err = errors.Join(err, lines.Err()); {
-	case err == nil:
-		a.why = errors.New("the connection was closed")
-	default:
-		a.why = err
-	}
+	a.why = cmp.Or(errors.Join(err, lines.Err()), errors.New("the connection was closed"))
 	close(a.done)
 	a.mu.Lock()
 	set := a.set

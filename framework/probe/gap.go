@@ -15,35 +15,7 @@ type Gap struct {
 // before to. Of one that began earlier that is the rest; of one that ends later it is
 // all. The zero Gap says that nothing was lost. With oneWay the outcomes are those of OneWay.
 func (t *Timeline) LongestGap(from, to time.Time, oneWay bool) Gap {
-	outcomeOf := t.outcomes(oneWay)
-	var longest, now Gap
-	within := t.from(to)
-	end := t.sent.end()
-	for slot := t.from(from); slot < end; slot++ {
-		open := !now.Began.IsZero()
-		if slot >= within && !open {
-			break
-		}
-		switch outcomeOf(slot) {
-		case lost:
-			if !open {
-				now.Began = t.at(slot)
-			}
-			now.Lasted = t.at(slot).Add(t.Probe.Interval).Sub(now.Began)
-		case received:
-			if open {
-				now.Lasted = t.at(slot).Sub(now.Began)
-			}
-			if now.Lasted > longest.Lasted {
-				longest = now
-			}
-			now = Gap{}
-		}
-	}
-	if now.Lasted > longest.Lasted {
-		longest = now
-	}
-	return longest
+	return t.longest(t.from(from), t.from(to), t.sent.end(), oneWay, func(f outcome) bool { return f == lost })
 }
 
 // LongestSilence returns the longest time with a packet that was due at or after from, and
@@ -52,29 +24,41 @@ func (t *Timeline) LongestGap(from, to time.Time, oneWay bool) Gap {
 // rest of one that began earlier, and all of one that ends later. With oneWay the outcomes are those
 // of OneWay.
 func (t *Timeline) LongestSilence(from, to time.Time, oneWay bool) Gap {
-	outcomeOf := t.outcomes(oneWay)
 	if t.Started.IsZero() {
 		return Gap{from, to.Sub(from)}
 	}
-	var longest, now Gap
 	within := t.from(to)
-	for slot := t.from(from); slot < max(within, t.sent.end()); slot++ {
-		open := !now.Began.IsZero()
-		if slot >= within && !open {
-			break
-		}
-		if outcomeOf(slot) == received {
-			now = Gap{}
-			continue
-		}
-		if !open {
-			now.Began = t.at(slot)
-		}
-		if now.Lasted = t.at(slot + 1).Sub(now.Began); now.Lasted > longest.Lasted {
-			longest = now
+	return t.longest(t.from(from), within, max(within, t.sent.end()), oneWay, func(outcome) bool { return true })
+}
+
+// longest is the longest time without a received packet that begins with a slot of [first, within) and ends before
+// end. Its first and last slot have outcomes that lengthen it.
+func (t *Timeline) longest(first, within, end uint32, oneWay bool, lengthens func(outcome) bool) Gap {
+	outcomeOf := t.outcome
+	if oneWay {
+		outcomeOf = t.outcomeOneWay
+	}
+	var longest, now Gap
+	for slot := first; slot < end && (slot < within || !now.Began.IsZero()); slot++ {
+		switch f := outcomeOf(slot); {
+		case f == received && !now.Began.IsZero():
+			now.Lasted = t.at(slot).Sub(now.Began)
+			longest, now = longer(longest, now), Gap{}
+		case f != received && lengthens(f):
+			if now.Began.IsZero() {
+				now.Began = t.at(slot)
+			}
+			now.Lasted = t.at(slot + 1).Sub(now.Began)
 		}
 	}
-	return longest
+	return longer(longest, now)
+}
+
+func longer(a, b Gap) Gap {
+	if b.Lasted > a.Lasted {
+		return b
+	}
+	return a
 }
 
 // OneWay returns the packets that were sent at or after from, and before to, by the outcome of the
@@ -84,20 +68,11 @@ func (t *Timeline) OneWay(from, to time.Time) Counts {
 	return t.count(t.from(from), min(t.from(to), t.sent.end()), t.outcomeOneWay)
 }
 
-func (t *Timeline) outcomes(oneWay bool) func(slot uint32) outcome {
-	if oneWay {
-		return t.outcomeOneWay
-	}
-	return t.outcome
-}
-
-// outcomeOneWay is the outcome of a slot's request.
 func (t *Timeline) outcomeOneWay(slot uint32) outcome {
 	f := t.outcome(slot)
-	if f == skipped || f == received {
-		return f
-	}
 	switch {
+	case f == skipped:
+		return f
 	case t.seen.has(slot):
 		return received
 	case f == lost && t.side(slot) != Request:

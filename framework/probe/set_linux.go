@@ -24,7 +24,6 @@ type End struct {
 	Agent *Agent
 }
 
-// at is where the packets of a probe to the end are sent.
 func (e End) at(p Probe) netip.AddrPort {
 	if p.V6 {
 		return e.V6

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/bits"
@@ -102,7 +103,6 @@ const (
 	Unknown Side = "unknown"
 )
 
-// count adds one loss to the counter of its side; none for Unknown.
 func (s Side) count(request, reply, denied, unresolved, resolved *int) {
 	switch s {
 	case Request:
@@ -415,7 +415,6 @@ func (t *Timeline) Clean() (Clean, bool) {
 	return c, c.Packets > 0
 }
 
-// dense says whether enough packets of the run were sent for it to prove something.
 func (c Clean) dense(interval time.Duration) bool {
 	return Enough(c.Packets, int(c.Until.Sub(c.Since)/interval))
 }
@@ -504,12 +503,20 @@ func (t *Timeline) check(runs wire.Runs, by time.Time) error {
 	return nil
 }
 
-func (t *Timeline) addSender(r wire.Sender, by time.Time) error {
-	if err := t.check(r.Sent, by); err != nil {
+func (t *Timeline) mark(set *slots, runs wire.Runs, by time.Time) error {
+	if err := t.check(runs, by); err != nil {
 		return err
 	}
-	for slot := range r.Sent.All {
-		t.sent.add(slot)
+	for slot := range runs.All {
+		set.add(slot)
+	}
+	return nil
+}
+
+func (t *Timeline) addSender(r wire.Sender, by time.Time) error {
+	if err := errors.Join(t.mark(&t.sent, r.Sent, by), t.mark(&t.resolved, r.Resolved, by), t.mark(&t.unresolved, r.Unresolved, by),
+		t.mark(&t.broken, r.Broken, by)); err != nil {
+		return err
 	}
 	i := 0
 	for slot := range r.Got.All {
@@ -525,17 +532,6 @@ func (t *Timeline) addSender(r wire.Sender, by time.Time) error {
 			t.Errors = map[string]int{}
 		}
 		t.Errors[errno] += n
-	}
-	for _, set := range []struct {
-		from wire.Runs
-		to   *slots
-	}{{r.Resolved, &t.resolved}, {r.Unresolved, &t.unresolved}, {r.Broken, &t.broken}} {
-		if err := t.check(set.from, by); err != nil {
-			return err
-		}
-		for slot := range set.from.All {
-			set.to.add(slot)
-		}
 	}
 	for _, a := range r.Logins {
 		if err := t.check(a.Slots, by); err != nil {
@@ -572,18 +568,11 @@ func (t *Timeline) addLogins(a wire.Answer) {
 	}
 }
 
-// maxSources bounds the source addresses that a timeline lists.
 const maxSources = 64
 
 func (t *Timeline) addResponder(r wire.Responder, by time.Time) error {
-	if err := t.check(r.Seen, by); err != nil {
+	if err := t.mark(&t.seen, r.Seen, by); err != nil || len(r.Seen) == 0 {
 		return err
-	}
-	if len(r.Seen) == 0 {
-		return nil
-	}
-	for slot := range r.Seen.All {
-		t.seen.add(slot)
 	}
 	if t.RequestTTL == nil {
 		t.RequestTTL = map[uint8]int{}
@@ -608,4 +597,36 @@ func (t *Timeline) source(addr netip.Addr, first time.Time) *Source {
 		t.Sources = append(t.Sources, Source{Address: addr, First: first})
 	}
 	return &t.Sources[i]
+}
+
+// slots is a set of sequence numbers: one bit each, so that ten minutes of a
+// probe at 10 ms take 7.5 kB.
+type slots []uint64
+
+func (s *slots) add(i uint32) {
+	word := int(i / 64)
+	if word >= len(*s) {
+		*s = append(*s, make([]uint64, word+1-len(*s))...)
+	}
+	(*s)[word] |= 1 << (i % 64)
+}
+
+func (s slots) has(i uint32) bool { return s.word(int(i/64))&(1<<(i%64)) != 0 }
+
+// word has the 64 numbers from 64*i on, one bit each.
+func (s slots) word(i int) uint64 {
+	if i < len(s) {
+		return s[i]
+	}
+	return 0
+}
+
+// end returns the number after the highest in the set.
+func (s slots) end() uint32 {
+	for w := len(s) - 1; w >= 0; w-- {
+		if s[w] != 0 {
+			return uint32(w*64 + bits.Len64(s[w]))
+		}
+	}
+	return 0
 }

@@ -47,7 +47,6 @@ func JudgeClean(all []Timeline, names []string, called time.Time, window, bound 
 	return judge(all, names, bound, clean(called, window))
 }
 
-// event is what a wait is for.
 type event struct {
 	what string
 	// met reports whether it has come for a probe, and when.
