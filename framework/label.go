@@ -62,7 +62,6 @@ type Selection struct {
 	words   []string
 }
 
-// wordEnds are the characters between the labels of a selection.
 const wordEnds = ",&|!()"
 
 // ParseSelection reads an expression of labels: "cilium && !slow", "(bgp || services),

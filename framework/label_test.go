@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -75,12 +76,10 @@ func TestLabelsThatMakeNoSense(t *testing.T) {
 	s := labelled()
 	s.Labels = []Label{"slow", "bgp", "guest"}
 	s.Variants[0].Labels = []Label{"Two Words"}
-	var p problems
+	p := &problems{found: new([]error)}
 	p.labels(s)
 	want := "label \"slow\": it is derived from the scenario itself\n" +
 		"label \"guest\": it is derived from the scenario itself\n" +
 		`variant "old": label "Two Words": want small letters and digits, with hyphens or dots between them`
-	if err := p.err(); err == nil || err.Error() != want {
-		t.Errorf("%v\nwant %s", err, want)
-	}
+	must.Equal(t, "", want, errors.Join(*p.found...).Error())
 }

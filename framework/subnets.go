@@ -11,10 +11,7 @@ import (
 // Parameters have their defaults: Set comes after. The error is one sentence about the prefix.
 func (s Scenario) Within(prefix netip.Prefix) (Scenario, error) {
 	moves, err := s.Topology.Within(prefix)
-	if err != nil {
-		return Scenario{}, err
-	}
-	return s.renumbered(moves)
+	return s.renumbered(moves), err
 }
 
 // SecondLabOf is the name of the lab beside the lab of that name, for a part of the variants.
@@ -50,27 +47,20 @@ func (s Scenario) OnSecondLab(values map[string]string) (Scenario, error) {
 // run had, by name (topology.Onto). Parameters have their defaults: Set comes after.
 func (s Scenario) Onto(subnets map[string]netip.Prefix) (Scenario, error) {
 	moves, err := s.Topology.Onto(subnets)
-	if err != nil {
-		return Scenario{}, err
-	}
-	return s.renumbered(moves)
+	return s.renumbered(moves), err
 }
 
-func (s Scenario) renumbered(moves topology.Renumbering) (Scenario, error) {
+func (s Scenario) renumbered(moves topology.Renumbering) Scenario {
 	if len(moves) == 0 {
-		return s, nil
+		return s
 	}
 	s.Incident = s.Incident.renumbered(moves)
 	s.Topology = s.Topology.Renumber(moves)
 	s.Moved = moves
 	if s.Small != nil { // of the same networks
-		small, err := s.Small.renumbered(moves)
-		if err != nil {
-			return Scenario{}, err
-		}
-		s.Small = &small
+		s.Small = new(s.Small.renumbered(moves))
 	}
-	return s, nil
+	return s
 }
 
 // Own are the values of the scenario's own parameters, without other scenarios' values.
@@ -99,15 +89,12 @@ func (s Scenario) MovedInto() (netip.Prefix, bool) {
 // Subnets says where the networks are that have been moved, and which have stayed and why,
 // a sentence each; none if no network was moved.
 func (s Scenario) Subnets() []string {
-	if len(s.Moved) == 0 {
-		return nil
-	}
 	var all []string
 	for _, m := range s.Moved {
 		all = append(all, fmt.Sprintf("network %q of %s has the subnet %s, and not the documented %s", m.Network, s.Topology.Name, m.To, m.From))
 	}
 	for _, n := range s.Topology.Networks {
-		if n.Fixed != "" {
+		if n.Fixed != "" && len(s.Moved) > 0 {
 			all = append(all, fmt.Sprintf("network %q of %s keeps %s: %s", n.Name, s.Topology.Name, n.Subnet, n.Fixed))
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 // Validate returns all errors of a scenario that can be found without a lab, each with its place.
 func (s Scenario) Validate() error {
-	var p problems
+	p := &problems{found: new([]error)}
 	if s.Incident.Name == "" {
 		p.add("the incident has no name")
 	}
@@ -34,7 +34,7 @@ func (s Scenario) Validate() error {
 	p.facts(s)
 	p.tested(s)
 	p.labels(s)
-	if err := p.err(); err != nil {
+	if err := errors.Join(*p.found...); err != nil {
 		return fmt.Errorf("scenario %q: %w", s.Incident.Name, err)
 	}
 	if s.Small != nil {
@@ -45,32 +45,18 @@ func (s Scenario) Validate() error {
 	return nil
 }
 
-// problems collects errors with their places.
 type problems struct {
 	where string
 	found *[]error
 }
 
 func (p *problems) add(format string, args ...any) {
-	if p.found == nil {
-		p.found = new([]error)
-	}
 	// Names in where may contain a percent sign.
 	*p.found = append(*p.found, fmt.Errorf("%s%w", p.where, fmt.Errorf(format, args...)))
 }
 
 func (p *problems) at(format string, args ...any) *problems {
-	if p.found == nil {
-		p.found = new([]error)
-	}
 	return &problems{p.where + fmt.Sprintf(format, args...) + ": ", p.found}
-}
-
-func (p *problems) err() error {
-	if p.found == nil {
-		return nil
-	}
-	return errors.Join(*p.found...)
 }
 
 // pair checks that there is an affected and a fixed variant: only the difference between
