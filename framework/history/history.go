@@ -225,7 +225,6 @@ func load(dir string, poll func(s StoredPoll, ended time.Time) Poll) (*History, 
 	return h, err
 }
 
-// compare counts a poll, and notes whether its findings differ.
 func (o *OtherPolls) compare(then []Finding, now Poll) {
 	o.All++
 	onlyThen, onlyNow := without(then, now.Findings), without(now.Findings, then)

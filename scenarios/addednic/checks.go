@@ -54,7 +54,6 @@ func (s *story) notRestarted(ctx context.Context, r *framework.Run) (bool, strin
 	return maps.Equal(now, s.agents), fmt.Sprintf("before: %v, now: %v", s.agents, now), err
 }
 
-// asserted is the action that fails unless a condition holds.
 func asserted(holds framework.Condition) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
 		met, saw, err := holds(ctx, r)
@@ -65,7 +64,6 @@ func asserted(holds framework.Condition) framework.Action {
 	}
 }
 
-// birdRuns waits until every node's BIRD has neighbours again after a restart.
 func birdRuns(ctx context.Context, r *framework.Run) error {
 	began := time.Now()
 	return await.Until(ctx, "BIRD to run on every node", 100*time.Millisecond, 30*time.Second,
@@ -175,7 +173,6 @@ func (s *story) holds(f fact) framework.Condition {
 	}
 }
 
-// natRules reports whether felix has written the rule of natOutgoing on every node.
 func natRules(_ context.Context, r *framework.Run) (bool, string, error) {
 	var without framework.Mismatches
 	nodes := r.Snapshot().NAT
@@ -218,14 +215,12 @@ func inHostNetwork(node string) framework.Endpoint {
 	return framework.PodEndpoint(framework.ProbePod{Name: "host-" + node, Node: node, HostNetwork: true})
 }
 
-// The Services of redis and cache.
 var (
 	redisVIP = netip.AddrPortFrom(netip.MustParseAddr("10.96.70.1"), wire.DefaultPort)
 	cacheVIP = netip.AddrPortFrom(netip.MustParseAddr("10.96.70.2"), wire.DefaultPort)
 	byVIP    = framework.ServerAt("redis-vip", redisVIP)
 )
 
-// byName is a probe that resolves a Service's name and connects to its address.
 func byName(from, to framework.Endpoint, service string) probe.Probe {
 	p := from.Over(probe.DNS, to)
 	p.Lookup = &probe.Lookup{Name: service + ".default.svc.cluster.local.", Server: kubeadm.DNSAddress}

@@ -41,7 +41,6 @@ const (
 	coreDNSNode = worker1 // gets the card
 )
 
-// card is what the hypervisor plugs in.
 var card = fault.NIC{Node: coreDNSNode, Name: "eth1", Address: netip.MustParsePrefix("10.51.7.21/24")}
 
 var (
@@ -101,8 +100,7 @@ const (
 	// poll is Calico's autodetection interval in the variant in which it ignores the card.
 	poll = 5 * time.Second
 	// never is longer than a run.
-	never = 10 * time.Minute
-	// sessionsWithin bounds the wait for BIRD's sessions on every node.
+	never          = 10 * time.Minute
 	sessionsWithin = 2 * time.Minute
 	// observe is two intervals of Calico with the fixed method, and time for what follows.
 	observe = 2*poll + 2*time.Second
@@ -122,7 +120,6 @@ func configured(method string, poll time.Duration) calico.Calico {
 	return calico.Calico{Version: version, PodCIDR: podCIDR, Method: method, Poll: poll}
 }
 
-// plugIn is the fault: the card, and nothing else.
 func (s *story) plugIn() framework.Fault {
 	f := fault.PlugNIC(card)
 	f.Inject = framework.InOrder(f.Inject, func(context.Context, *framework.Run) error {
@@ -148,7 +145,6 @@ func (s *story) common(c calico.Calico, natOutgoing bool) framework.Script {
 	}
 }
 
-// firstFound is the script of a Calico that finds the card by itself.
 func (s *story) firstFound(c calico.Calico) framework.Script {
 	script := s.common(c, true)
 	script.SymptomWithin = looksWithin
@@ -291,7 +287,6 @@ func move(method string) framework.Action {
 	return framework.InOrder(configured(method, poll).Apply, calico.Agent.Everywhere(time.Minute))
 }
 
-// natOutgoing is the switch that in Calico does what Cilium's masquerade does.
 var natOutgoing = framework.Fault{
 	Name:       "switch natOutgoing of the pool on",
 	Inject:     calico.NATOutgoing(true),

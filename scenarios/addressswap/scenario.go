@@ -21,7 +21,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// The versions, and the variants that run the affected ones.
 const (
 	affected = "0.13.12"
 	reported = "0.13.9"
@@ -42,7 +41,6 @@ var (
 	pool      = netip.MustParsePrefix("10.75.128.2/31")
 )
 
-// lab is the cluster that Record draws.
 var lab = rack.Three("address-swap", rack.Services).Behind(topology.TwoToRs(rack.Nodes, rack.Uplink))
 
 // Scenario is the incident on a lab.

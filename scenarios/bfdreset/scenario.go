@@ -18,7 +18,6 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// The versions, and the variants that run them.
 const (
 	first    = "0.13.12"
 	affected = "0.14.5"
@@ -42,7 +41,6 @@ var (
 // bfd is slower than FRR's default of 300 ms: on a busy machine daemons may wait for a processor for that long.
 var bfd = topology.BFD{Receive: time.Second, Transmit: time.Second, Multiplier: 3}
 
-// lab is the cluster that Record draws.
 var lab = rack.Three("bfd-reset", rack.Services).Behind(topology.WithBFD(topology.OneToR(rack.Nodes, rack.Uplink), bfd))
 
 // Scenario is the incident on a lab.
@@ -96,7 +94,6 @@ var outside = framework.HostEndpoint(lab.Hosts[0])
 // every is the time between two changes of preview. A speaker collects changes for 3 s before it reloads FRR.
 const every = 5 * time.Second
 
-// script is what all variants do. They differ in version and BFD profile, and in what is expected.
 func script(role framework.Role, version string, profile bool) framework.Script {
 	redeploy := fault.Redeploy(preview, every)
 	release, without := at(version), at(version)
@@ -144,7 +141,6 @@ func script(role framework.Role, version string, profile bool) framework.Script 
 // after many resets before they open a session again (FRR's idle hold and connect retry).
 const within = 90 * time.Second
 
-// announced asserts that the changes of preview reach the router, over each of the nodes.
 func announced(ctx context.Context, r *framework.Run) (bool, string, error) {
 	for _, node := range preview.Via {
 		if err := labaccess.Lab(r).Announced(ctx, node, preview.Address); err != nil {

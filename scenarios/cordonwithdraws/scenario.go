@@ -21,7 +21,6 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// The versions, and the variants that run the affected one.
 const (
 	before   = "0.14.8"
 	affected = "0.14.9"
@@ -41,7 +40,6 @@ var (
 	addresses = rack.Services
 )
 
-// lab is the cluster that Record draws.
 var lab = rack.Three("cordon-withdraws", rack.Services).Behind(topology.TwoToRs(rack.Nodes, rack.Uplink))
 
 // Scenario is the incident on a lab.
@@ -113,14 +111,12 @@ func service(name, policy, address string, via ...string) workload.LoadBalancer 
 var (
 	outside  = framework.HostEndpoint(lab.Hosts[0])
 	cordoned = fault.Cordon(announce...)
-	// routes is what the checks read of snapshots.
-	routes = []snapshot.Source{snapshot.Routers}
+	routes   = []snapshot.Source{snapshot.Routers}
 )
 
 // within bounds a remedy: three times what pods and sessions of new speakers need.
 const within = 90 * time.Second
 
-// script is what all variants do. They differ in version and mode, and in what is expected.
 func script(role framework.Role, version, mode string, others []string) framework.Script {
 	// settles is how long routes are awaited that a change of the nodes brings or takes away:
 	// several times what that took on a busy machine with two processors. Native speakers
@@ -185,8 +181,6 @@ func noRoute(s workload.LoadBalancer) framework.Finding {
 	return f
 }
 
-// announced asserts that the kernel of each router has both addresses by the nodes that are to
-// announce them, and by no other.
 var announced = check.Routes(addresses, rack.Nodes.Name, map[netip.Prefix][]string{
 	netip.PrefixFrom(cluster.Address, 32): cluster.Via, netip.PrefixFrom(local.Address, 32): local.Via,
 })

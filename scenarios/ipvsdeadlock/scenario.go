@@ -19,7 +19,6 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// The versions, and the variants.
 const (
 	affected     = "1.13.0"
 	deadlockOnly = "1.13.1" // without the inverted condition in remove()
@@ -157,7 +156,6 @@ var convergence = detect.ProxyConvergence{SlowSync: kubeproxy.FrozenFor, Except:
 //go:embed rates.json
 var ratesJSON []byte
 
-// script is what all variants do. They differ in kube-proxy, and in what is expected.
 func script(role framework.Role, p kubeproxy.Proxy, remedies func(*trial) []framework.Remedy) framework.Script {
 	t := newTrial(p)
 	// The pod on the node that the probes come from; the Service, and the pod that

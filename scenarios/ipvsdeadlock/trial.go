@@ -66,10 +66,9 @@ type trial struct {
 	proxy kubeproxy.Proxy
 	// serving is web's pod, and standby the one that is put in its place by the next rollout.
 	serving, standby framework.ProbePod
-	// standbyIP is the address of standby.
-	standbyIP netip.Addr
-	services  load.Services
-	hang      kubeproxy.Hang
+	standbyIP        netip.Addr
+	services         load.Services
+	hang             kubeproxy.Hang
 	// ticks is how many ticks kube-proxy must survive. It is probabilistic: of 66 loads, 61 hung an
 	// affected one in the first tick, four in the second, and one survived both (rates.json).
 	ticks   int
@@ -90,7 +89,6 @@ func newTrial(p kubeproxy.Proxy) *trial {
 	}
 }
 
-// standing is how kube-proxy survived the load.
 type standing struct {
 	mode kubeproxy.Mode
 	hung bool
@@ -126,7 +124,6 @@ func (a standing) ticks() int {
 	return max(0, a.walked/heldEndpoints-1)
 }
 
-// String says how kube-proxy survived the load.
 func (a standing) String() string {
 	how := "survived the load"
 	if a.hung {
@@ -156,7 +153,6 @@ func (t *trial) startStandby(ctx context.Context, r *framework.Run) (err error) 
 	return err
 }
 
-// selects is the action that has a Service select a pod.
 func (t *trial) selects(service, pod string) framework.Action {
 	return workload.ClusterIP(nameOf(t.proxy.Node, service), corev1.ProtocolTCP, netip.AddrPortFrom(vip(t.proxy.Node, service), wire.DefaultPort), pod)
 }
@@ -172,7 +168,6 @@ func (t *trial) roll(ctx context.Context, r *framework.Run) error {
 	return framework.InOrder(append(steps, t.endpointsFollow, t.fairChance, t.startStandby)...)(ctx, r)
 }
 
-// endpointsFollow waits until the standby of before is the only endpoint of each Service.
 func (t *trial) endpointsFollow(ctx context.Context, r *framework.Run) error {
 	want := t.standbyIP.String()
 	return await.Until(ctx, "the Services to lead to "+want, 100*time.Millisecond, time.Minute,

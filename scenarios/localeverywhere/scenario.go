@@ -17,7 +17,6 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// The versions, and the variants that run them.
 const (
 	affected = "1.19.5"
 	fixed    = "1.18.6"
@@ -38,7 +37,6 @@ var (
 	addresses = rack.Services
 )
 
-// lab is the cluster that Record draws.
 var lab = rack.Three("local-everywhere", rack.Services).Behind(topology.OneToR(rack.Nodes, rack.Uplink))
 
 // Scenario is the incident on a lab.
@@ -97,7 +95,6 @@ const (
 	settles = 10 * time.Second // several times what agents need to announce what they are told to
 )
 
-// script is what all variants do. They differ in version, and in what is expected.
 func script(role framework.Role, version string) framework.Script {
 	cilium, types := at(version, true), release.TypesOf(version)
 	all := release.SelectsAll(types)
@@ -149,7 +146,6 @@ func script(role framework.Role, version string) framework.Script {
 	return s
 }
 
-// sentTo asserts that the router sends the address to these nodes alone.
 func sentTo(id string, via ...string) framework.Check {
 	return framework.Check{
 		ID: id, Name: "the ToR sends the Service's address to " + strings.Join(via, ", ") + " alone", Reads: []snapshot.Source{snapshot.Routers},

@@ -122,7 +122,6 @@ func (u upgrade) lost(state detect.State) framework.Finding {
 	}
 }
 
-// Times.
 const (
 	// restartTime is for how long routers keep the routes of an agent that has no session:
 	// several times what an agent takes to be back, which was 8 s, and 25 s on a machine on
@@ -270,7 +269,6 @@ func restart(ctx context.Context, r *framework.Run) error {
 	return framework.InOrder(restarted().Inject, labaccess.SessionsCleared(worker1))(ctx, r)
 }
 
-// permit puts the rule that the charts of 1.18 have into the agents' ClusterRole.
 func permit(ctx context.Context, r *framework.Run) error {
 	role := &rbacv1.ClusterRole{}
 	role.Name = "cilium"

@@ -99,7 +99,6 @@ const within = 90 * time.Second
 
 func rolled(version string) framework.Action { return at(version).Apply(within) }
 
-// script is what all variants do. They differ in version and hostname, and in what is expected.
 func script(role framework.Role, version, hostname string) framework.Script {
 	server := framework.ProbePod{Name: "server", Node: worker, Hostname: hostname, Subdomain: directory}
 	client := framework.ProbePod{Name: "client", Node: master}

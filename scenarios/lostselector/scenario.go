@@ -14,7 +14,6 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// version is Calico's.
 const version = "3.28.5"
 
 // The labels of control planes, before Kubernetes 1.24 and since, and the variants that select by them.
@@ -38,7 +37,6 @@ var (
 	gateway = nodeNet.Last(254)
 )
 
-// lab is the cluster that Record draws.
 var lab = topology.Topology{
 	Name: "lost-selector", Networks: []topology.Network{nodeNet},
 	Clusters: []topology.Cluster{{
@@ -75,13 +73,11 @@ func variant(name string, role framework.Role, version, label string) framework.
 	}
 }
 
-// selected is the action that has the nodes find their reflectors by a label.
 func selected(label string) framework.Action { return calico.Reflected(master, "has("+label+")") }
 
 // within bounds what sessions need after a change of Calico's objects.
 const within = 2 * time.Minute
 
-// script is what all variants do. They differ in the label by which the reflectors are selected.
 func script(role framework.Role, version, label string) framework.Script {
 	removal := fault.RemoveLabel(oldLabel, master)
 	pods := framework.PodsOn(nodes...)
@@ -123,7 +119,6 @@ func finding(kind string, state detect.State) framework.Finding {
 	}
 }
 
-// sessions asserts how many established BGP sessions each worker and the reflector have.
 func sessions(id, name string, worker, reflector int) framework.Check {
 	return framework.Check{
 		ID: id, Name: name, Reads: []snapshot.Source{snapshot.NodeNetworks}, Bound: 10 * time.Second,

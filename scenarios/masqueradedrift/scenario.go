@@ -133,7 +133,6 @@ type drift struct {
 	refuses string
 }
 
-// Parts of Cilium's configuration.
 var (
 	// native is the native CIDR under its old key, and translatedNative under
 	// the one that 1.10 introduced.
@@ -263,8 +262,6 @@ func (d drift) variant(role framework.Role) framework.Variant {
 	return v
 }
 
-// The endpoints of the probes: a pod on each node, the hosts with the databases, and
-// the database servers themselves.
 var (
 	pod1, pod2      = framework.PodOn(node1), framework.PodOn(node2)
 	db, neighbour   = framework.HostEndpoint(dbHost), framework.HostEndpoint(neighbourHost)
@@ -297,7 +294,6 @@ func logins(server, host framework.Endpoint) []probe.Probe {
 	})
 }
 
-// script is what all variants do. They differ in what the upgrade meets, and in what is expected.
 func (d drift) script(role framework.Role) framework.Script {
 	var starts cilium.Starts // of the new version's agents
 	s := framework.Script{

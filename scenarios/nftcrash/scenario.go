@@ -18,7 +18,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// Versions of kube-proxy, and the variants.
 const (
 	affectedVersion = kubeadm.KubernetesVersion
 	listingVersion  = "1.35.4" // lists the sets of its own table alone
@@ -37,7 +36,6 @@ var (
 	rack  = topology.NewRack(73)
 )
 
-// lab is the cluster that Record draws.
 var lab = rack.Two("nft-crash")
 
 // Scenario is the incident on a lab.
@@ -98,7 +96,6 @@ const (
 type incident struct {
 	role          framework.Role
 	version, mode string
-	// serving is the pod behind the Service, and next the one that takes its place.
 	serving, next framework.ProbePod
 }
 

@@ -25,7 +25,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// The versions under test, and the variants that run them.
 const (
 	affected = "1.11.6"
 	fixed    = "1.12.0"
@@ -34,7 +33,6 @@ const (
 	newVariant = "cilium-" + fixed
 )
 
-// The incident's names.
 const (
 	master1 = "master1"
 	master2 = "master2"
@@ -69,7 +67,6 @@ func tor(name string, last byte) topology.Router {
 	}
 }
 
-// routerParameter chooses the software of the ToRs.
 var routerParameter = framework.Parameter{
 	Name: "router", Default: string(topology.GoBGP), About: "what speaks BGP on the ToRs: gobgp, frr or bird",
 }
@@ -198,7 +195,6 @@ func incident(version, ipam string) cilium.Cilium {
 	return cilium.Announcing(version, lab.Clusters[0], cilium.Config{"ipam": ipam})
 }
 
-// The endpoints of the probes: a pod on each node, and the host beyond the routers.
 var (
 	pod     = framework.PodOn
 	outside = framework.HostEndpoint(lab.Hosts[0])
@@ -356,7 +352,6 @@ var agreeingAllocations = framework.InOrder(
 	incident(affected, cilium.Kubernetes).Announced(staying...),
 )
 
-// What the checks read of snapshots.
 var (
 	allocations = []snapshot.Source{snapshot.Nodes, snapshot.CiliumNodes}
 	routes      = []snapshot.Source{snapshot.Routers}
@@ -396,7 +391,6 @@ func routersFollow(rangeOf func(allocation) netip.Prefix, nodes []string) framew
 	return check.Routes(podCIDR, nodeNet.Name, via)
 }
 
-// The findings of the incident.
 var (
 	routeOwnership = detect.RouteOwnership{}.Name()
 

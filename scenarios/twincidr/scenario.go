@@ -23,7 +23,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// The versions, and the variants that run them.
 const (
 	affected = "1.12.3"
 	fixed    = "1.12.4"
@@ -61,7 +60,6 @@ const others = 400
 
 var elsewhere = netip.MustParsePrefix("10.69.64.0/20")
 
-// createNodes is the action that makes the CiliumNodes of the nodes and of the others.
 func createNodes() framework.Action {
 	order, at := []string{owner, master, newcomer}, map[string]netip.Addr{}
 	next := elsewhere.Addr()
@@ -78,7 +76,6 @@ func createNodes() framework.Action {
 	})
 }
 
-// lab is the cluster that Record draws.
 var lab = topology.Topology{
 	Name: "twin-cidr", Networks: []topology.Network{rack.Nodes, rack.Uplink}, Hosts: []topology.Host{rack.Uplink.Host("outside", 10)},
 	Clusters: []topology.Cluster{{

@@ -22,7 +22,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// Versions of kube-proxy, and the variants.
 const (
 	affectedVersion = kubeadm.KubernetesVersion
 	fixedVersion    = "1.37.0"
@@ -102,7 +101,6 @@ var (
 	heir   = framework.ProbePod{Name: "heir", Node: worker}
 )
 
-// The endpoints of the probes.
 var (
 	senders   = framework.PodsOn(nodes...)
 	service   = framework.ServerAt("statsd", statsdIP)
@@ -188,7 +186,6 @@ var clean = labaccess.OnNodes(nodes, func(ctx context.Context, n *kindlab.Node) 
 	return err
 })
 
-// statsdTo is the action that has statsd lead to a probe pod.
 func statsdTo(pod string) framework.Action {
 	return workload.ClusterIP("statsd", corev1.ProtocolUDP, statsdIP, pod)
 }
@@ -199,12 +196,10 @@ var serve = framework.InOrder(workload.Added(statsd), statsdTo(statsd.Name))
 // ofService are the arguments of conntrack(8) that choose the connections to the Service.
 var ofService = fmt.Sprintf("-p udp --orig-dst %s --orig-port-dst %d", statsdIP.Addr(), statsdIP.Port())
 
-// forget deletes the connections to the Service on every node.
 var forget = labaccess.OnNodes(nodes, func(ctx context.Context, n *kindlab.Node) error {
 	return workload.Forget(ctx, n, strings.Fields(ofService)...)
 })
 
-// fault takes the last endpoint of the Service away.
 func (i *incident) fault() framework.Fault {
 	return framework.Fault{
 		Name:   "Service statsd loses its last endpoint",
@@ -254,7 +249,6 @@ func (i *incident) end(ctx context.Context, r *framework.Run) error {
 	return workload.ProbePods(statsd).Delete(ctx, labaccess.Cluster(r))
 }
 
-// refused are how many packets of each probe were refused.
 func refused(r *framework.Run) map[string]int {
 	counts := map[string]int{}
 	for _, t := range r.Timelines() {
@@ -312,7 +306,6 @@ func (i *incident) heirGetsPackets(ctx context.Context, r *framework.Run) (bool,
 	return true, "", nil
 }
 
-// heirIsNamed asserts that the detector names the pod that has the address now.
 func heirIsNamed(_ context.Context, r *framework.Run) (bool, string, error) {
 	found := r.Findings()
 	return slices.ContainsFunc(found, func(f detect.Finding) bool {

@@ -239,7 +239,6 @@ func sessionsOfAnyAge(ctx context.Context, r *framework.Run) error {
 	return labaccess.Lab(r).SessionsUp(ctx, all, time.Time{})
 }
 
-// latestMoves is what the vendor does with a release.
 func latestMoves(before, after string) framework.Fault {
 	return framework.Fault{
 		Name:   "latest becomes " + kuberouter.Version(after),
@@ -336,7 +335,6 @@ var sessionsUp = framework.Check{
 		all), Bound: seenWithin,
 }
 
-// lacksPermissions asserts that kube-router has ended on nodes, and that its log has the reason.
 func lacksPermissions(nodes ...string) framework.Check {
 	return framework.Check{
 		ID: "rbac-missing", Name: "kube-router ends on " + strings.Join(nodes, ", ") + " because its ClusterRole lacks permissions",
@@ -385,7 +383,6 @@ func lostRanges() []framework.Finding {
 	})
 }
 
-// ofBoth is a finding about each of kube-router's containers.
 func ofBoth(d detect.Detector, kind string, state detect.State, routers ...string) []framework.Finding {
 	return each.Of([]string{"container kube-router", "init container install-cni"}, func(container string) framework.Finding {
 		return framework.Finding{

@@ -22,7 +22,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/schema"
 )
 
-// redactor writes a run's folder to another one, with addresses and names replaced.
 type redactor struct {
 	*Dictionary
 	run, to *rundir.Folder
@@ -93,7 +92,6 @@ func redact(run *rundir.Folder, to string, r report.Report, o Options) (*report.
 	return redaction, left, errors.Join(err, page.Write(to, nil))
 }
 
-// namesOf notes the members of a lab.
 func (x redactor) namesOf(t *report.Topology) {
 	if t == nil {
 		return

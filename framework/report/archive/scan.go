@@ -17,7 +17,6 @@ import (
 	"unicode/utf8"
 )
 
-// scanner replaces addresses and words in text.
 type scanner struct {
 	// ip maps an address, given with the prefix length after it, -1 for none.
 	ip  func(netip.Addr, int) netip.Addr
@@ -176,7 +175,6 @@ var (
 	encoded = regexp.MustCompile(`[A-Za-z0-9+/]{64,}={0,2}`)
 )
 
-// text replaces in a text that may contain encoded parts.
 func (s scanner) text(text string) string {
 	if strings.Contains(text, "0x") {
 		text = inBytes.ReplaceAllStringFunc(text, s.bytes)

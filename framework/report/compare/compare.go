@@ -129,7 +129,6 @@ func subnetsOf(r report.Report) (all []fact) {
 	return all
 }
 
-// secondLabsOf are the variants that had a second lab.
 func secondLabsOf(r report.Report) []fact {
 	return each.Of(r.Variants, func(v report.Variant) fact {
 		return fact{what: "second lab for " + r.ScopeOf(v), value: yes(v.Topology != nil)}

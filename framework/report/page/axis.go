@@ -126,7 +126,6 @@ func (a *axis) at(t time.Time) float64 {
 	return math.Round(1e5*min(max(share, 0), 1)) / 1e3
 }
 
-// span is what a lane has from one moment to another.
 func (a *axis) span(class string, from, until time.Time) span {
 	at := a.at(from)
 	return span{class, at, math.Round(1e3*(a.at(until)-at)) / 1e3, 100, 0}
@@ -178,7 +177,6 @@ func (a *axis) faultEvents(s stored) {
 	}
 }
 
-// remedyEvents adds the events of the nth remedy, which has begun.
 func (a *axis) remedyEvents(n int, r report.Remedy) {
 	a.add(*r.Began, "remedy", label{fmt.Sprintf("R%d", n), r.Name}, "remedy %q begins", r.Name)
 	if r.Applied != nil {
@@ -196,7 +194,6 @@ func (a *axis) remedyEvents(n int, r report.Remedy) {
 	}
 }
 
-// rows is in how many rows the flags of marks are.
 const rows = 4
 
 func (a *axis) marks() {

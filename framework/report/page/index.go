@@ -46,13 +46,11 @@ type outcome struct {
 	Runs                                            int
 }
 
-// stripRun is a run in the strip of a scenario's last ones.
 type stripRun struct {
 	Page, Run, Verdict string
 	Started            time.Time
 }
 
-// stripLength is how many runs a strip shows.
 const stripLength = 30
 
 // WriteIndex writes dir/index.html over some runs, which are folders below it.

@@ -12,7 +12,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// journey is the path of the packets of a probe.
 type journey struct {
 	packets string // the requests or the replies of a probe
 	path.Path

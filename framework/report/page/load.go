@@ -83,7 +83,6 @@ func load(dir string, v report.Variant, live *history.History) (stored, []string
 	return s, unread
 }
 
-// read takes what the page shows of a file of evidence.
 func (s *stored) read(run *rundir.Folder, name string) error {
 	switch kind, moment := report.EvidenceOf(path.Base(name)); {
 	case kind == report.SnapshotEvidence && moment == report.AtBaseline:
@@ -128,7 +127,6 @@ func (s stored) faultAt() time.Time {
 	return s.Fault.Began
 }
 
-// timeOf is a moment of a report; zero where it is absent.
 func timeOf(at *time.Time) time.Time {
 	if at == nil {
 		return time.Time{}

@@ -84,7 +84,6 @@ type section struct {
 	Others   []section // of the main section
 }
 
-// maxPaths is how many broken paths are shown.
 const maxPaths = 4
 
 // Write renders dir/report.html from dir/report.json and the evidence that it names. live are
@@ -177,7 +176,6 @@ func machine(r report.Report) []pair {
 	return all
 }
 
-// built is a vendor's module, and the images that were built from it.
 type built struct {
 	report.Module
 	Images []string

@@ -65,7 +65,6 @@ func leadLines(s stored, l lead) []string {
 	return lines
 }
 
-// lostOfImpacted says how many of their packets the impacted probes have lost.
 func (s stored) lostOfImpacted() string {
 	var of report.Packets
 	for _, p := range s.Probes {

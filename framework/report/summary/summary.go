@@ -85,7 +85,6 @@ func row(r report.Report) string {
 	return fmt.Sprintf("| %s | %s | %d of %d | %s |\n", plain.Cell(r.Scenario), verdict, expected, len(r.Variants), report.SpanMS(r.Timings.Total))
 }
 
-// unexpected has a line for each unexpected variant and each conflict between shards.
 func unexpected(runs []report.Report) []string {
 	var wrong []string
 	for _, r := range runs {
