@@ -22,6 +22,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe/agent"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -105,7 +106,9 @@ func stop(t *testing.T, s *probe.Set) {
 
 func timeline(t *testing.T, s *probe.Set, name string) probe.Timeline {
 	t.Helper()
-	return must.Get(s.Timeline(name))(t)
+	line, there := each.First(s.Timelines(), func(l probe.Timeline) bool { return l.Probe.Name == name })
+	must.Equal(t, "there is a probe "+name, true, there)
+	return line
 }
 
 // seenWithin bounds waits for what comes within a moment, unless the machine is busy.
@@ -233,8 +236,9 @@ func TestFivePercent(t *testing.T) {
 	}
 	must.Equal(t, c, c.Lost, c.LostRequest)
 	// What was lost first may be unjudged in the end, on a machine that is busy.
-	if loss, _ := line.FirstLoss(time.Time{}); loss.At.Before(first) || !slices.Contains(dropped, loss.Slot) {
-		t.Errorf("the first loss is %+v, WaitOutage said %s, and %v were dropped", loss, first, dropped)
+	lost, _ := line.FirstOutage(time.Time{}, 0)
+	if slot := uint32(lost.Sub(line.Started) / line.Probe.Interval); lost.Before(first) || !slices.Contains(dropped, slot) {
+		t.Errorf("the first loss is %d at %s, WaitOutage said %s, and %v were dropped", slot, lost, first, dropped)
 	}
 	for _, w := range line.Windows(0) {
 		if w.Lost != 1 || w.First != w.Last || !slices.Contains(dropped, w.First) {
@@ -276,9 +280,11 @@ func TestSidesAndRecovery(t *testing.T) {
 	stop(t, s)
 	line := timeline(t, s, "a->b")
 	ws := line.Windows(50 * time.Millisecond)
-	if len(ws) != 2 || ws[0].LostRequest != ws[0].Lost || ws[1].LostReply != ws[1].Lost || ws[0].Open || ws[1].Open {
-		t.Errorf("want a window of lost requests and one of lost replies, got %+v", ws)
+	if len(ws) != 2 {
+		t.Fatalf("want a window of lost requests and one of lost replies, got %+v", ws)
 	}
+	requests, replies := line.Between(ws[0].Start, ws[0].End.Add(1)), line.Between(ws[1].Start, ws[1].End.Add(1))
+	must.Equal(t, "lost requests, lost replies", [2]int{ws[0].Lost, ws[1].Lost}, [2]int{requests.LostRequest, replies.LostReply})
 }
 
 // TestLateReplies delays replies beyond the patience: the loss that was presumed is taken back.
@@ -491,8 +497,8 @@ func TestHeldUpAgent(t *testing.T) {
 	// At 1 ns of the agent's clock slot 30 was not due, nor a second later.
 	_, _ = theirs.Write([]byte(`{"at":1,"report":{"probes":[{"id":0,"sent":[[30,30]]}]}}` + "\n"))
 	err := await.Until(t.Context(), "the packet of slot 30", time.Millisecond, 5*time.Second, func(context.Context) (bool, string, error) {
-		line, err := s.Timeline(p.Name)
-		return line.Counts().Sent == 1, line.String(), err
+		line := timeline(t, s, p.Name)
+		return line.Counts().Sent == 1, line.String(), nil
 	})
 	must.NoError(t, err)
 }

@@ -245,17 +245,6 @@ func (s *Set) Timelines() []Timeline {
 	return all
 }
 
-// Timeline returns the timeline of one probe. The error names the probes that there are.
-func (s *Set) Timeline(name string) (Timeline, error) {
-	which, err := s.find([]string{name})
-	if err != nil {
-		return Timeline{}, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.timelines[which[0]].clone(), nil
-}
-
 // find returns the probes of the given names, all for none.
 func (s *Set) find(names []string) ([]int, error) {
 	var which []int

@@ -103,71 +103,37 @@ const (
 	Unknown Side = "unknown"
 )
 
-func (s Side) count(request, reply, denied, unresolved, resolved *int) {
-	switch s {
-	case Request:
-		*request++
-	case Reply:
-		*reply++
-	case Denied:
-		*denied++
-	case Unresolved:
-		*unresolved++
-	case Resolved:
-		*resolved++
-	}
-}
-
-// Loss is one lost packet.
-type Loss struct {
-	Slot uint32
-	// At is when it was sent.
-	At   time.Time
-	Side Side
-}
-
 // Window is a time of loss.
 type Window struct {
 	// Start and End are when the first and the last lost packet were sent,
 	// First and Last their sequence numbers.
-	Start time.Time `json:"start"`
-	End   time.Time `json:"end"`
-	First uint32    `json:"first"`
-	Last  uint32    `json:"last"`
-	// Lost counts the lost packets; the others say which of them lost the
-	// request and which the reply, where that is known.
-	Lost        int `json:"lost"`
-	LostRequest int `json:"lost_request"`
-	LostReply   int `json:"lost_reply"`
-	Denied      int `json:"denied,omitempty"`
-	Unresolved  int `json:"unresolved,omitempty"`
-	Resolved    int `json:"resolved,omitempty"`
-	// Open is true while nothing sent later has been answered.
-	Open bool `json:"open"`
+	Start, End  time.Time
+	First, Last uint32
+	Lost        int // packets
 }
 
 // Counts are packets.
 type Counts struct {
-	Sent     int `json:"sent"`
-	Received int `json:"received"`
-	Lost     int `json:"lost"`
+	Sent     int
+	Received int
+	Lost     int
 	// LostRequest and LostReply are the losses whose side is known.
-	LostRequest int `json:"lost_request"`
-	LostReply   int `json:"lost_reply"`
+	LostRequest int
+	LostReply   int
 	// Denied are the losses that were denied logins.
-	Denied int `json:"denied,omitempty"`
+	Denied int
 	// Unresolved and Resolved are the losses of a DNS probe without and with
 	// an address to connect to.
-	Unresolved int `json:"unresolved,omitempty"`
-	Resolved   int `json:"resolved,omitempty"`
+	Unresolved int
+	Resolved   int
 	// Unjudged are unanswered, and were sent while an agent of the two did not
 	// run: whether they were lost is unknown.
-	Unjudged int `json:"unjudged,omitempty"`
+	Unjudged int
 	// InFlight were sent less than Patience before the last report.
-	InFlight int `json:"in_flight"`
+	InFlight int
 	// Skipped are slots for which the sender woke up too late. They were not
 	// sent, and many of them make a probe that proves little.
-	Skipped int `json:"skipped"`
+	Skipped int
 }
 
 // Clean is an unbroken run of answered packets.
@@ -330,22 +296,29 @@ func (t *Timeline) count(first, end uint32, outcomeOf func(slot uint32) outcome)
 			c.Unjudged++
 		case lost:
 			c.Lost++
-			t.side(slot).count(&c.LostRequest, &c.LostReply, &c.Denied, &c.Unresolved, &c.Resolved)
+			switch t.side(slot) {
+			case Request:
+				c.LostRequest++
+			case Reply:
+				c.LostReply++
+			case Denied:
+				c.Denied++
+			case Unresolved:
+				c.Unresolved++
+			case Resolved:
+				c.Resolved++
+			}
 		}
 		c.Sent++
 	}
 	return c
 }
 
-// FirstLoss returns the first lost packet that was sent at or after since.
-func (t *Timeline) FirstLoss(since time.Time) (Loss, bool) { return t.FirstOutage(since, 0) }
-
-// FirstOutage returns the first lost packet with which an outage of the length
-// lasting begins: it was sent at or after since, and from then on all packets were lost
-// for so long. Where no packet was sent for longer than the probe's timeout, the time
+// FirstOutage returns when the first lost packet was sent with which an outage of the length
+// lasting begins: that was at or after since, and from then on all packets were lost
+// for so long. With 0 one is enough. Where no packet was sent for longer than the probe's timeout, the time
 // does not count: a sender that did not run knows nothing about the path.
-func (t *Timeline) FirstOutage(since time.Time, lasting time.Duration) (Loss, bool) {
-	var first Loss
+func (t *Timeline) FirstOutage(since time.Time, lasting time.Duration) (began time.Time, out bool) {
 	var last time.Time // packet of the outage, zero where there is none
 	var lasted time.Duration
 	for slot := t.from(since); slot < t.sent.end(); slot++ {
@@ -355,16 +328,16 @@ func (t *Timeline) FirstOutage(since time.Time, lasting time.Duration) (Loss, bo
 		case lost:
 			at := t.at(slot)
 			if last.IsZero() {
-				first, lasted = Loss{Slot: slot, At: at, Side: t.side(slot)}, 0
+				began, lasted = at, 0
 			} else if more := at.Sub(last); more <= max(t.Probe.Timeout, t.Probe.Interval) {
 				lasted += more
 			}
 			if last = at; lasted >= lasting {
-				return first, true
+				return began, true
 			}
 		}
 	}
-	return Loss{}, false
+	return time.Time{}, false
 }
 
 // Windows returns the times of loss in order. Losses that are at most gap
@@ -376,18 +349,14 @@ func (t *Timeline) Windows(gap time.Duration) []Window {
 		switch t.outcome(slot) {
 		case received:
 			answered = true
-			if len(ws) > 0 {
-				ws[len(ws)-1].Open = false
-			}
 		case lost:
 			at := t.at(slot)
 			if len(ws) == 0 || answered && at.Sub(ws[len(ws)-1].End) > gap {
 				ws = append(ws, Window{Start: at, First: slot})
 			}
 			w := &ws[len(ws)-1]
-			w.End, w.Last, w.Open = at, slot, true
+			w.End, w.Last = at, slot
 			w.Lost++
-			t.side(slot).count(&w.LostRequest, &w.LostReply, &w.Denied, &w.Unresolved, &w.Resolved)
 			answered = false
 		}
 	}

@@ -47,18 +47,14 @@ func TestWindows(t *testing.T) {
 	}{
 		{"no loss", "........", 1000, 0, nil},
 		{"nothing sent", "", 1000, 0, nil},
-		{"one packet", "..q..", 1000, 0, []Window{{Start: ms(20), End: ms(20), First: 2, Last: 2, Lost: 1, LostRequest: 1}}},
-		{"two windows", ".qq.r.", 1000, 0, []Window{
-			{Start: ms(10), End: ms(20), First: 1, Last: 2, Lost: 2, LostRequest: 2},
-			{Start: ms(40), End: ms(40), First: 4, Last: 4, Lost: 1, LostReply: 1}}},
-		{"two merged", ".qq.r.", 1000, 20 * time.Millisecond, []Window{{Start: ms(10), End: ms(40), First: 1, Last: 4, Lost: 3, LostRequest: 2, LostReply: 1}}},
-		{"too far apart to merge", "q..q.", 1000, 20 * time.Millisecond, []Window{
-			{Start: ms(0), End: ms(0), First: 0, Last: 0, Lost: 1, LostRequest: 1},
-			{Start: ms(30), End: ms(30), First: 3, Last: 3, Lost: 1, LostRequest: 1}}},
-		{"slots that were not sent do not end one", "q___q.", 1000, 0, []Window{{Start: ms(0), End: ms(40), First: 0, Last: 4, Lost: 2, LostRequest: 2}}},
-		{"open", "..qq", 1000, 0, []Window{{Start: ms(20), End: ms(30), First: 2, Last: 3, Lost: 2, LostRequest: 2, Open: true}}},
+		{"one packet", "..q..", 1000, 0, []Window{{ms(20), ms(20), 2, 2, 1}}},
+		{"two windows", ".qq.r.", 1000, 0, []Window{{ms(10), ms(20), 1, 2, 2}, {ms(40), ms(40), 4, 4, 1}}},
+		{"two merged", ".qq.r.", 1000, 20 * time.Millisecond, []Window{{ms(10), ms(40), 1, 4, 3}}},
+		{"too far apart to merge", "q..q.", 1000, 20 * time.Millisecond, []Window{{ms(0), ms(0), 0, 0, 1}, {ms(30), ms(30), 3, 3, 1}}},
+		{"slots that were not sent do not end one", "q___q.", 1000, 0, []Window{{ms(0), ms(40), 0, 4, 2}}},
+		{"open", "..qq", 1000, 0, []Window{{ms(20), ms(30), 2, 3, 2}}},
 		{"patience has not run out", "..qq", 269, 0, nil},
-		{"patience has run out for the first", "..qq", 270, 0, []Window{{Start: ms(20), End: ms(20), First: 2, Last: 2, Lost: 1, LostRequest: 1, Open: true}}},
+		{"patience has run out for the first", "..qq", 270, 0, []Window{{ms(20), ms(20), 2, 2, 1}}},
 	} {
 		t.Run(c.name, func(t *testing.T) { must.Equal(t, "windows", c.want, draw(c.slots, c.reported).Windows(c.gap)) })
 	}
@@ -202,13 +198,9 @@ func TestLogins(t *testing.T) {
 	}, ms(450)))
 	// Slot 4 was sent 50 ms ago, and slot 3, which Patience would still wait for, is lost.
 	must.Equal(t, "", Counts{Sent: 5, Received: 2, Lost: 2, Denied: 2, InFlight: 1}, line.Counts())
-	loss, ok := line.FirstLoss(base)
-	if !ok || loss.Slot != 2 || loss.Side != Denied {
-		t.Errorf("first loss %+v, %v; want slot 2, denied", loss, ok)
-	}
-	if ws := line.Windows(0); len(ws) != 1 || ws[0].Denied != 2 || !ws[0].Open {
-		t.Errorf("windows %+v, want one, of two that were denied, open", ws)
-	}
+	first, _ := line.FirstOutage(base, 0)
+	must.Equal(t, "first loss", ms(200), first)
+	must.Equal(t, "windows", []Window{{ms(200), ms(300), 2, 3, 2}}, line.Windows(0))
 	sources := []Source{
 		{Address: pod, First: ms(0), Packets: 2, Last: ms(100), Client: "app@10.20.30.35", Account: "app@10.20.30.0/255.255.255.0"},
 		{Address: node, First: ms(200), Packets: 2, Last: ms(300), Client: "app@10.4.94.31", Denied: 2, Error: said},
@@ -226,18 +218,17 @@ func TestFirstLossAndBetween(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		since time.Time
-		want  uint32
-		ok    bool
+		want  time.Time // zero: none
 	}{
-		{"from the start of time", time.Time{}, 2, true},
-		{"at it", ms(20), 2, true},
-		{"just after it", ms(20).Add(1), 7, true},
-		{"after all", ms(71), 0, false},
-		{"in a distant future", base.AddDate(400, 0, 0), 0, false},
+		{"from the start of time", time.Time{}, ms(20)},
+		{"at it", ms(20), ms(20)},
+		{"just after it", ms(20).Add(1), ms(70)},
+		{"after all", ms(71), time.Time{}},
+		{"in a distant future", base.AddDate(400, 0, 0), time.Time{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, ok := line.FirstLoss(c.since)
-			must.Equal(t, "", []any{c.want, c.ok}, []any{got.Slot, ok})
+			got, ok := line.FirstOutage(c.since, 0)
+			must.Equal(t, "", []any{c.want, !c.want.IsZero()}, []any{got, ok})
 		})
 	}
 	must.Equal(t, "between", Counts{Sent: 4, Received: 3, Lost: 1, LostRequest: 1, Skipped: 1}, line.Between(ms(20), ms(70)))
@@ -248,7 +239,7 @@ func TestFirstOutage(t *testing.T) {
 	const lasting = 30 * time.Millisecond
 	for _, c := range []struct {
 		name, slots string
-		want        uint32
+		want        int // slot
 		ok          bool
 	}{
 		{"no loss", "......", 0, false},
@@ -267,15 +258,15 @@ func TestFirstOutage(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			line := draw(c.slots, 1000)
 			line.Probe.Timeout = 20 * time.Millisecond
-			loss, ok := line.FirstOutage(base, lasting)
-			if ok != c.ok || loss.Slot != c.want || ok && loss.At != ms(10*int(c.want)) {
-				t.Errorf("%+v, %v; want slot %d, %v", loss, ok, c.want, c.ok)
+			began, ok := line.FirstOutage(base, lasting)
+			if ok != c.ok || ok && began != ms(10*c.want) {
+				t.Errorf("%s, %v; want slot %d, %v", began, ok, c.want, c.ok)
 			}
 		})
 	}
 	// Packets whose outcome is not known are neither.
-	loss, ok := draw(".qqqqq", 280).FirstOutage(base, lasting)
-	must.Equal(t, loss, false, ok)
+	began, ok := draw(".qqqqq", 280).FirstOutage(base, lasting)
+	must.Equal(t, began, false, ok)
 }
 
 func TestReplies(t *testing.T) {

@@ -21,7 +21,7 @@ var (
 )
 
 // WaitOutage waits until each of the named probes has an outage that lasts at least as long as
-// lasting (see Timeline.FirstOutage: with 0 one lost packet is enough) and began with a packet that
+// lasting (see Timeline.FirstOutage) and began with a packet that
 // was sent at or after since. It returns when the first of these packets was sent. The error has
 // the last state of the probes; it is ErrBound, ErrGone or the context's.
 func (s *Set) WaitOutage(ctx context.Context, names []string, since time.Time, lasting, bound time.Duration) (time.Time, error) {
@@ -61,11 +61,11 @@ func outage(since time.Time, lasting time.Duration) event {
 		what = "loss"
 	}
 	return event{what + " since " + clock(since), func(t *Timeline) (time.Time, bool, error) {
-		loss, ok := t.FirstOutage(since, lasting)
+		began, ok := t.FirstOutage(since, lasting)
 		if !ok && !t.Gone.IsZero() {
 			return time.Time{}, false, ErrGone
 		}
-		return loss.At, ok, nil
+		return began, ok, nil
 	}, time.Time.Compare}
 }
 

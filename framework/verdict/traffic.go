@@ -21,12 +21,12 @@ func anyProbe(probe.Probe) bool { return true }
 func (j *Judge) lost(timelines []probe.Timeline, since, until time.Time, which func(probe.Probe) bool) (names []string, onset time.Time) {
 	for _, t := range timelines {
 		first, out := t.FirstOutage(since, j.Script.MinOutage)
-		if !which(t.Probe) || !out || !first.At.Before(until.Add(-t.Probe.Interval)) {
+		if !which(t.Probe) || !out || !first.Before(until.Add(-t.Probe.Interval)) {
 			continue
 		}
 		names = append(names, t.Probe.Name)
-		if onset.IsZero() || first.At.Before(onset) {
-			onset = first.At
+		if onset.IsZero() || first.Before(onset) {
+			onset = first
 		}
 	}
 	slices.Sort(names)
@@ -103,9 +103,9 @@ func (j *Judge) judgeTraffic(timelines []probe.Timeline, end time.Time) (wrong [
 	j.Result.ProbesHurt = append(append([]string{}, j.seen.impacted...), without(j.seen.unaffected, j.seen.impacted)...)
 	_, onset := j.lost(timelines, j.faulted, end, anyProbe)
 	for _, t := range timelines { // without an outage
-		loss, lost := t.FirstLoss(j.faulted)
-		if lost && slices.Contains(j.seen.unaffected, t.Probe.Name) && (onset.IsZero() || loss.At.Before(onset)) {
-			onset = loss.At
+		first, lost := t.FirstOutage(j.faulted, 0)
+		if lost && slices.Contains(j.seen.unaffected, t.Probe.Name) && (onset.IsZero() || first.Before(onset)) {
+			onset = first
 		}
 	}
 	if j.Result.Onset == nil && !onset.IsZero() {

@@ -208,7 +208,7 @@ func (a *axis) marks() {
 func (s stored) firstImpacted() []string {
 	var names []string
 	for _, t := range s.traffic {
-		if first, lost := t.FirstLoss(timeOf(s.Onset)); lost && first.At.Equal(timeOf(s.Onset)) {
+		if first, lost := t.FirstOutage(timeOf(s.Onset), 0); lost && first.Equal(timeOf(s.Onset)) {
 			names = append(names, t.Probe.Name)
 		}
 	}
