@@ -2,15 +2,6 @@ package report
 
 import "regexp"
 
-// EvidenceKind is what a file of evidence holds. Each has a JSON schema of that name.
-type EvidenceKind string
-
-// Kinds of evidence.
-const (
-	SnapshotEvidence EvidenceKind = "snapshot"
-	FindingsEvidence EvidenceKind = "findings"
-)
-
 // Moments at which a snapshot is kept.
 const (
 	AtBaseline = "baseline"
@@ -20,12 +11,11 @@ const (
 
 var evidenceName = regexp.MustCompile(`^\d+-(snapshot|findings)(?:-(.*))?\.json$`)
 
-// EvidenceOf takes the name of a file of evidence apart, such as 03-snapshot-after-fault.json. The
-// moment may be empty; the kind is empty for a file that has no schema.
-func EvidenceOf(name string) (kind EvidenceKind, moment string) {
-	parts := evidenceName.FindStringSubmatch(name)
-	if parts == nil {
-		return "", ""
+// EvidenceOf takes the name of a file of evidence apart, such as 03-snapshot-after-fault.json. Its kind is the
+// name of its JSON schema, empty if it has none. The moment may be empty.
+func EvidenceOf(name string) (kind, moment string) {
+	if parts := evidenceName.FindStringSubmatch(name); parts != nil {
+		kind, moment = parts[1], parts[2]
 	}
-	return EvidenceKind(parts[1]), parts[2]
+	return kind, moment
 }

@@ -41,7 +41,7 @@ func TestEvidenceOf(t *testing.T) {
 		"09-probes-observed.txt": {}, "09-pulls.json": {}, "snapshot-baseline.json": {}, "09-snapshots.json": {},
 	} {
 		kind, moment := report.EvidenceOf(name)
-		must.Equal(t, name, want, [2]string{string(kind), moment})
+		must.Equal(t, name, want, [2]string{kind, moment})
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -116,15 +115,10 @@ func (d *Dictionary) address(a netip.Addr, bits int) netip.Addr {
 	return a
 }
 
-func (d *Dictionary) mac(m net.HardwareAddr) net.HardwareAddr {
-	if !d.chosen {
-		return m
-	}
-	return d.addresses.mac(m)
-}
-
 // Text returns a text with replacements, also in its encoded parts.
-func (d *Dictionary) Text(text string) string { return scanner{d.address, d.mac, d.names}.text(text) }
+func (d *Dictionary) Text(text string) string {
+	return scanner{d.address, d.addresses.mac, d.names}.text(text)
+}
 
 // Snapshot returns the JSON of a snapshot with replacements.
 func (d *Dictionary) Snapshot(text []byte) []byte { return eachString(text, d.ofSnapshot) }
@@ -258,7 +252,7 @@ func (d *Dictionary) strictly(text, kind string, identity bool) string {
 			d.Name("host", found[1], found[2])
 		}
 	}
-	return scanner{ip: d.address, mac: d.mac}.each(text, func(from int) (end int, with string) {
+	return scanner{ip: d.address, mac: d.addresses.mac}.each(text, func(from int) (end int, with string) {
 		if t := aTime.FindString(text[from:]); t != "" {
 			return from + len(t), t
 		}

@@ -84,26 +84,25 @@ func load(dir string, v report.Variant, live *history.History) (stored, []string
 }
 
 func (s *stored) read(run *rundir.Folder, name string) error {
-	switch kind, moment := report.EvidenceOf(path.Base(name)); {
-	case kind == report.SnapshotEvidence && moment == report.AtBaseline:
-		return readJSON(run, name, &s.before)
-	case kind == report.SnapshotEvidence && (moment == report.AfterFault || moment == report.Observed && s.after == nil):
-		return readJSON(run, name, &s.after)
+	kind, moment := report.EvidenceOf(path.Base(name))
+	to := &s.after
+	switch {
+	case kind != "snapshot":
+		return nil
+	case moment == report.AtBaseline:
+		to = &s.before
+	case moment != report.AfterFault && (moment != report.Observed || s.after != nil):
+		return nil
 	}
-	return nil
-}
-
-// readJSON reads a file into v, which stays as it is where that fails.
-func readJSON[T any](run *rundir.Folder, name string, v *T) error {
 	text, err := run.ReadFile(name)
 	if err != nil {
 		return fmt.Errorf("reading evidence: %w", err)
 	}
-	var read T
+	var read *snapshot.Snapshot
 	if err := json.Unmarshal(text, &read); err != nil {
 		return fmt.Errorf("reading evidence %s: %w", path.Base(name), err)
 	}
-	*v = read
+	*to = read
 	return nil
 }
 

@@ -38,7 +38,7 @@ var files embed.FS
 func Of(path string) string {
 	name := filepath.Base(path)
 	if kind, _ := report.EvidenceOf(name); kind != "" {
-		return string(kind)
+		return kind
 	}
 	documents := []string{"report", "rates", "figures", "qualification", "manifest"}
 	if name, is := strings.CutSuffix(name, ".json"); is && slices.Contains(documents, name) {
@@ -50,13 +50,21 @@ func Of(path string) string {
 // Validate checks a document against the schema of a name. The error says where it does not
 // meet it.
 func Validate(name string, document []byte) error {
-	schema, err := resolved(name)
+	text, err := files.ReadFile(name + ".json")
 	if err != nil {
-		return err
+		return fmt.Errorf("there is no schema %q: %w", name, err)
 	}
+	var s jsonschema.Schema
 	var value any
+	if err := json.Unmarshal(text, &s); err != nil {
+		return fmt.Errorf("reading the schema %q: %w", name, err)
+	}
 	if err := json.Unmarshal(document, &value); err != nil {
 		return fmt.Errorf("reading a document of the schema %q: %w", name, err)
+	}
+	schema, err := s.Resolve(nil)
+	if err != nil {
+		return fmt.Errorf("reading the schema %q: %w", name, err)
 	}
 	return schema.Validate(value)
 }
@@ -97,27 +105,4 @@ func addProperties(names map[string]bool, schema any) {
 			addProperties(names, inner)
 		}
 	}
-}
-
-// known are the schemas that were read, by name.
-var known sync.Map
-
-func resolved(name string) (*jsonschema.Resolved, error) {
-	if schema, is := known.Load(name); is {
-		return schema.(*jsonschema.Resolved), nil
-	}
-	text, err := files.ReadFile(name + ".json")
-	if err != nil {
-		return nil, fmt.Errorf("there is no schema %q: %w", name, err)
-	}
-	var s jsonschema.Schema
-	if err := json.Unmarshal(text, &s); err != nil {
-		return nil, fmt.Errorf("reading the schema %q: %w", name, err)
-	}
-	schema, err := s.Resolve(nil)
-	if err != nil {
-		return nil, fmt.Errorf("reading the schema %q: %w", name, err)
-	}
-	known.Store(name, schema)
-	return schema, nil
 }
