@@ -32,11 +32,7 @@ func By(variant string, steps ...StepID) Assertions { return Assertions(nil).And
 
 // And adds steps of another variant.
 func (a Assertions) And(variant string, steps ...StepID) Assertions {
-	a = slices.Clone(a)
-	for _, step := range steps {
-		a = append(a, Assertion{Variant: variant, Step: step})
-	}
-	return a
+	return slices.Concat(a, each.Of(steps, func(step StepID) Assertion { return Assertion{Variant: variant, Step: step} }))
 }
 
 // Step describes the step of a precursor.

@@ -13,6 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Routes asserts that the kernel of each router of the lab has a BGP route to each of the
@@ -150,12 +151,9 @@ func Hops(from framework.Endpoint, n int) framework.Condition {
 // Waiting asserts that so many Services of type LoadBalancer have no address. It reads snapshot.Services.
 func Waiting(want int) framework.Condition {
 	return func(_ context.Context, r *framework.Run) (bool, string, error) {
-		count := 0
-		for _, s := range r.Snapshot().Services.Items {
-			if s.Requests != "" && len(s.LoadBalancerIPs) == 0 {
-				count++
-			}
-		}
+		count := len(each.Where(r.Snapshot().Services.Items, func(s snapshot.Service) bool {
+			return s.Requests != "" && len(s.LoadBalancerIPs) == 0
+		}))
 		return count == want, fmt.Sprintf("%d wait, not %d", count, want), nil
 	}
 }

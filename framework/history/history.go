@@ -12,6 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // History is the history of one variant's run. Several goroutines may add entries. The
@@ -128,12 +129,8 @@ func (h *History) MarkPolls(m Mark, saw View) {
 
 // AddPackets adds what is known of the probes' packets.
 func (h *History) AddPackets(timelines []probe.Timeline) {
-	var e Entry
-	for i := range timelines {
-		e.Probes = append(e.Probes, timelines[i].Store(h.Wall))
-	}
-	if len(e.Probes) > 0 {
-		h.add(e)
+	if len(timelines) > 0 {
+		h.add(Entry{Probes: each.Of(timelines, func(t probe.Timeline) probe.Stored { return t.Store(h.Wall) })})
 	}
 }
 

@@ -3,8 +3,6 @@
 package probe_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -117,24 +115,8 @@ func ip(t *testing.T, args ...string) {
 // reaches one in a container.
 func spawnIn(t *testing.T, dir, name, ns, listen string) probe.End {
 	t.Helper()
-	path := must.Get(program())(t)
 	socket := filepath.Join(dir, name)
-	cmd := exec.Command("ip", "netns", "exec", ns, path, "agent", "--socket", socket, "--listen", listen)
-	cmd.Stderr = os.Stderr
-	must.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	for {
-		agent, err := probe.Dial(ctx, name, fmt.Sprintf("/proc/%d/root%s", cmd.Process.Pid, socket))
-		if err == nil {
-			t.Cleanup(func() { agent.Close() })
-			return probe.End{Name: name, Address: netip.MustParseAddrPort(listen), Agent: agent}
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatal(errors.Join(ctx.Err(), err))
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	cmd := exec.Command("ip", "netns", "exec", ns, must.Get(program())(t), "agent", "--socket", socket, "--listen", listen)
+	agent := launched(t, cmd, name, func() string { return fmt.Sprintf("/proc/%d/root%s", cmd.Process.Pid, socket) })
+	return probe.End{Name: name, Address: netip.MustParseAddrPort(listen), Agent: agent}
 }

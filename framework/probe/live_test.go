@@ -337,15 +337,22 @@ func spawn(tb testing.TB, dir, name string) (probe.End, *exec.Cmd) {
 	end := probe.End{Name: name, Address: address()}
 	socket := filepath.Join(dir, name)
 	cmd := exec.Command(must.Get(program())(tb), "agent", "--socket", socket, "--listen", end.Address.String())
+	end.Agent = launched(tb, cmd, name, func() string { return socket })
+	return end, cmd
+}
+
+// launched starts an agent, and connects to it. The path of its socket may depend on its process.
+func launched(tb testing.TB, cmd *exec.Cmd, name string, socket func() string) *probe.Agent {
+	tb.Helper()
 	cmd.Stderr = os.Stderr
 	must.NoError(tb, cmd.Start())
 	tb.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	deadline := time.Now().Add(5 * time.Second)
 	for ; ; <-time.After(10 * time.Millisecond) {
-		var err error
-		if end.Agent, err = probe.Dial(tb.Context(), name, socket); err == nil {
-			tb.Cleanup(func() { end.Agent.Close() })
-			return end, cmd
+		agent, err := probe.Dial(tb.Context(), name, socket())
+		if err == nil {
+			tb.Cleanup(func() { agent.Close() })
+			return agent
 		}
 		if time.Now().After(deadline) {
 			tb.Fatalf("after 5s: %v", err)
@@ -443,13 +450,7 @@ func TestForeignClock(t *testing.T) {
 	t.Parallel()
 	a, b := startEnd(t, "a"), startEnd(t, "b")
 	a.Agent.Close()
-	ours, theirs := net.Pipe()
-	var fake sync.WaitGroup
-	fake.Go(func() { foreignAgent(theirs, -int64(time.Hour)) })
-	t.Cleanup(fake.Wait)
-	far := must.Get(probe.Connect(t.Context(), "a", ours))(t)
-	t.Cleanup(func() { far.Close() })
-	a.Agent = far
+	a.Agent, _ = connectForeign(t, -time.Hour)
 	s := start(t, []probe.End{a, b}, probe.Probe{From: "a", To: "b"})
 	line := timeline(t, s, "a->b")
 	if d := time.Since(line.Started); d < -time.Second || d > time.Second {
@@ -461,14 +462,14 @@ func TestForeignClock(t *testing.T) {
 }
 
 // foreignAgent answers requests by a clock that is off, and does nothing.
-func foreignAgent(conn net.Conn, off int64) {
+func foreignAgent(conn net.Conn, off time.Duration) {
 	lines := wire.Lines(conn)
 	for lines.Scan() {
 		r, err := wire.DecodeRequest(lines.Bytes())
 		if err != nil {
 			return
 		}
-		now := wire.Monotonic() + off
+		now := wire.Monotonic() + int64(off)
 		if wire.Encode(conn, wire.Message{N: r.N, At: now, Epoch: now}) != nil {
 			return
 		}
@@ -477,11 +478,11 @@ func foreignAgent(conn net.Conn, off int64) {
 
 // connectForeign connects to an agent that is not ours, and returns it with the end on
 // which the test speaks for it.
-func connectForeign(t *testing.T) (*probe.Agent, net.Conn) {
+func connectForeign(t *testing.T, off time.Duration) (*probe.Agent, net.Conn) {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	var fake sync.WaitGroup
-	fake.Go(func() { foreignAgent(theirs, 0) })
+	fake.Go(func() { foreignAgent(theirs, off) })
 	t.Cleanup(fake.Wait)
 	a := must.Get(probe.Connect(t.Context(), "a", ours))(t)
 	t.Cleanup(func() { a.Close() })
@@ -491,7 +492,7 @@ func connectForeign(t *testing.T) (*probe.Agent, net.Conn) {
 // TestHeldUpAgent: a report that was begun long ago may include what was sent since.
 func TestHeldUpAgent(t *testing.T) {
 	t.Parallel()
-	a, theirs := connectForeign(t)
+	a, theirs := connectForeign(t, 0)
 	p := probe.Probe{From: "a", To: "a"}.WithDefaults()
 	s := start(t, []probe.End{{Name: "a", Address: address(), Agent: a}}, p)
 	// At 1 ns of the agent's clock slot 30 was not due, nor a second later.
@@ -515,7 +516,7 @@ func TestNonsenseEndsTheAgent(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			a, theirs := connectForeign(t)
+			a, theirs := connectForeign(t, 0)
 			s := start(t, []probe.End{{Name: "a", Address: address(), Agent: a}}, probe.Probe{From: "a", To: "a"})
 			_, _ = theirs.Write([]byte(c.line))
 			_, err := s.WaitOutage(t.Context(), nil, time.Time{}, 0, seenWithin)

@@ -54,11 +54,7 @@ import (
 // Protocol is what a probe speaks.
 type Protocol = wire.Protocol
 
-// Protocols of a probe: UDP echo from one source port, or from a new one for each packet (UDPFlow),
-// which is a new flow for connection tracking, or from one connected socket (UDPConnected), which
-// is told of packets that were refused, TCP connect and close, a login to a MySQL server, which is
-// asked which user and address it sees, the lookup of a name and a TCP connect to the address that
-// it has, or echo over a TCP connection that stays open.
+// Protocols of a probe. Package wire says what each does.
 const (
 	UDP          = wire.UDP
 	UDPFlow      = wire.UDPFlow

@@ -19,6 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // lookedAgain asserts that calico-node -monitor-addresses has looked for the node's
@@ -271,9 +272,5 @@ func probes() (all, lost []probe.Probe) {
 }
 
 func ends() []framework.Endpoint {
-	all := []framework.Endpoint{byVIP}
-	for _, w := range workloads {
-		all = append(all, framework.PodEndpoint(w))
-	}
-	return all
+	return append([]framework.Endpoint{byVIP}, each.Of(workloads, framework.PodEndpoint)...)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 const (
@@ -171,14 +172,11 @@ func script(role framework.Role, version, mode string, others []string) framewor
 
 // noRoute is the finding about a Service's address. It says why no node announces that.
 func noRoute(s workload.LoadBalancer) framework.Finding {
-	f := framework.Finding{
+	return framework.Finding{
 		Detector: detect.ServiceRoute{}.Name(), Kind: detect.NoRoute, State: detect.Active,
 		Object: detect.Prefix(netip.PrefixFrom(s.Address, 32)), Routers: tors,
+		Words: each.Of(announce, func(node string) string { return node + " is unschedulable" }),
 	}
-	for _, node := range announce {
-		f.Words = append(f.Words, node+" is unschedulable")
-	}
-	return f
 }
 
 var announced = check.Routes(addresses, rack.Nodes.Name, map[netip.Prefix][]string{

@@ -12,6 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 const version = "3.28.5"
@@ -125,16 +126,12 @@ func sessions(id, name string, worker, reflector int) framework.Check {
 		Holds: func(_ context.Context, r *framework.Run) (bool, string, error) {
 			var wrong framework.Mismatches
 			for _, n := range r.Snapshot().NodeNetworks {
-				up, want := 0, worker
+				want := worker
 				if n.Node == master {
 					want = reflector
 				}
-				for _, p := range calico.Sessions(n) {
-					if p.BGPState == snapshot.Established {
-						up++
-					}
-				}
-				if up != want {
+				established := func(p snapshot.BIRDProtocol) bool { return p.BGPState == snapshot.Established }
+				if up := len(each.Where(calico.Sessions(n), established)); up != want {
 					wrong.Addf("%s has %d sessions, not %d", n.Node, up, want)
 				}
 			}

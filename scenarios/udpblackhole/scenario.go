@@ -19,6 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -112,13 +113,11 @@ var (
 var steady, anew = fromEach(probe.UDPConnected), fromEach(probe.UDPFlow)
 
 func fromEach(protocol probe.Protocol) []probe.Probe {
-	var all []probe.Probe
-	for _, s := range senders {
+	return each.Of(senders, func(s framework.Endpoint) probe.Probe {
 		p := s.Over(protocol, service)
 		p.RefusalAnswers = true
-		all = append(all, p)
-	}
-	return all
+		return p
+	})
 }
 
 const (

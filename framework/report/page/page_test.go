@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
 	"golang.org/x/net/html"
 
 	"github.com/relapse-dev/relapse/framework/detect"
@@ -444,4 +445,66 @@ func TestIssueOfAnother(t *testing.T) {
 	must.Equal(t, "a mention, a comment, a control character", [3]bool{}, [3]bool{
 		regexp.MustCompile("(?m)(^|[^']) ?@octocat").MatchString(after), strings.Contains(after, "<!--"), strings.Contains(text, "\x1b"),
 	})
+}
+
+func TestIndex(t *testing.T) {
+	dir := t.TempDir()
+	for n, change := range []func(*report.Report){
+		func(*report.Report) {},
+		func(r *report.Report) { r.Ablated, r.Variants[0].Ablated = "fault", "fault" },
+		func(r *report.Report) {
+			r.Verdict, r.Variants[1].Verdict = "fail", "reproduced"
+			r.Variants[1].ProbesHurt = []string{"outside->master2"}
+		},
+	} {
+		r := drained()
+		r.Started = began.Add(time.Duration(n) * time.Hour)
+		r.Run = r.Started.Format("2006-01-02T15-04-05Z")
+		change(&r)
+		must.NoError(t, r.Write(filepath.Join(dir, "node-drain", r.Run)))
+	}
+	must.NoError(t, os.Symlink("2026-01-02T05-04-00Z", filepath.Join(dir, "node-drain", "latest")))
+	runs := must.Get(Runs(dir))(t)
+	must.Equal(t, "runs, of which a link is none", 3, len(runs))
+	for _, run := range runs {
+		must.NoError(t, Write(run, nil))
+	}
+	must.NoError(t, WriteIndex(dir, runs))
+	index := parsed(t, filepath.Join(dir, IndexName))
+	checkPage(t, dir, index)
+	must.Equal(t, "the strip", "✔✔✘", index.first(t, ".strip").says())
+	want := []string{"cilium 1.11.6 cilium-1.11.6 affected ✔ reproduced reproduced 2", "cilium 1.12.0 cilium-1.12.0 fixed ✔ reproduced prevented 3"}
+	must.Equal(t, "versions", want, texts(index.first(t, "tbody").all("tr")))
+}
+
+func TestRunsThatAreNotThere(t *testing.T) {
+	must.Fail(t, must.Err(Runs(filepath.Join(t.TempDir(), "no-such"))), "no-such")
+}
+
+// FuzzWrite renders a folder of a run whose report and record may be anything: the page
+// is written or refused, and nothing outside of the folder is.
+func FuzzWrite(f *testing.F) {
+	for _, name := range []string{"../testdata/full.json", "../testdata/bare.json"} {
+		text := must.Read(f, name)
+		f.Add(string(text), `{"at":"2026-01-02T03:04:05Z","probes":[{"probe":{"Name":"a->b","Interval":10000000},"started":"2026-01-02T03:04:05Z","sent":[[0,9]]}]}`)
+	}
+	f.Add(`{"schema":"relapse.report/v2","scenario":"../x","variants":[{"evidence":"../.."}]}`, ``)
+	f.Add(`{"schema":"relapse.report/v2","variants":[{"repeats":{"runs":[{"onset_ms":-9223372036854775808},{"onset_ms":9223372036854775807}]}}]}`, `{"poll":null}`)
+	f.Fuzz(func(t *testing.T, text, record string) {
+		top := t.TempDir()
+		dir := filepath.Join(top, "run")
+		for name, text := range map[string]string{"report.json": text, "evidence/a/" + history.FileName: compressed(t, record)} {
+			must.Write(t, filepath.Join(dir, name), text)
+		}
+		err := Write(dir, nil)
+		if r, unread := report.Read(filepath.Join(dir, "report.json")); unread == nil && err == nil {
+			Screen(dir, r)
+		}
+		must.Equal(t, "the folder, and nothing beside it", 1, len(must.Get(os.ReadDir(top))(t)))
+	})
+}
+
+func compressed(t *testing.T, lines string) string {
+	encoder := must.Get(zstd.NewWriter(nil))(t)
+	return string(encoder.EncodeAll([]byte(`{"begin":{"schema":"`+history.Schema+"\"}}\n"+lines+"\n"), nil))
 }

@@ -1,4 +1,4 @@
-package rundir_test
+package rundir
 
 import (
 	"errors"
@@ -10,7 +10,6 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/relapse-dev/relapse/framework/report/rundir"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -21,14 +20,14 @@ func TestReplaceDoesNotFollowLinks(t *testing.T) {
 	for _, name := range []string{"report.html", "report.html.tmp"} {
 		must.NoError(t, os.Symlink(outside, filepath.Join(dir, name)))
 	}
-	must.NoError(t, rundir.Replace(filepath.Join(dir, "report.html"), []byte("ours")))
+	must.NoError(t, Replace(filepath.Join(dir, "report.html"), []byte("ours")))
 	must.Equal(t, "the file outside", "theirs", string(must.Read(t, outside)))
-	must.Equal(t, "the file", "ours", string(must.Get(rundir.ReadFile(filepath.Join(dir, "report.html")))(t)))
+	must.Equal(t, "the file", "ours", string(must.Get(ReadFile(filepath.Join(dir, "report.html")))(t)))
 	must.NoError(t, os.Symlink(filepath.Dir(outside), filepath.Join(dir, "evidence")))
-	run := must.Get(rundir.Open(dir))(t)
+	run := must.Get(Open(dir))(t)
 	t.Cleanup(func() { run.Close() })
 	must.Fail(t, run.Replace("evidence/victim", []byte("ours"))) // outside of the folder
-	if _, err := run.ReadFile("evidence/victim"); !errors.As(err, new(*rundir.UnsafeError)) {
+	if _, err := run.ReadFile("evidence/victim"); !errors.As(err, new(*UnsafeError)) {
 		t.Errorf("%v; want it to refuse a file outside of the folder", err)
 	}
 }
@@ -44,7 +43,7 @@ func TestFilesOfLongRun(t *testing.T) {
 			must.NoError(t, os.WriteFile(filepath.Join(folder, fmt.Sprintf("%02d-log.txt", file+1)), nil, 0o644))
 		}
 	}
-	run := must.Get(rundir.Open(dir))(t)
+	run := must.Get(Open(dir))(t)
 	t.Cleanup(func() { run.Close() })
 	must.Equal(t, "files", repeats*files, len(must.Get(run.Files("."))(t)))
 }
@@ -74,14 +73,14 @@ func TestFilesAreBounded(t *testing.T) {
 				err = os.MkdirAll(filepath.Join(top, strings.Repeat("1/", 9)), 0o755)
 			}
 			must.NoError(t, err)
-			run := must.Get(rundir.Open(dir))(t)
+			run := must.Get(Open(dir))(t)
 			t.Cleanup(func() { run.Close() })
-			_, err = run.FilesUpTo("evidence", 10)
+			_, err = run.files("evidence", 10)
 			if want == "" {
 				must.NoError(t, err)
 				return
 			}
-			if !errors.As(err, new(*rundir.UnsafeError)) || err.Error() != filepath.Join(dir, want) {
+			if !errors.As(err, new(*UnsafeError)) || err.Error() != filepath.Join(dir, want) {
 				t.Errorf("%v; want %s/%s", err, dir, want)
 			}
 		})
@@ -93,7 +92,7 @@ func TestIsName(t *testing.T) {
 		"node-drain": true, "2026-01-02T03-04-05Z-2": true, "cilium-1.11.6+x": true,
 		"": false, ".": false, "..": false, "../x": false, "a/b": false, `a\b`: false, "a b": false, "-flag": false, "a\x1b": false, strings.Repeat("a", 129): false,
 	} {
-		must.Equal(t, text, want, rundir.IsName(text))
+		must.Equal(t, text, want, IsName(text))
 	}
 }
 
@@ -103,11 +102,11 @@ func TestLinesBoundObjects(t *testing.T) {
 	dir := t.TempDir()
 	text := "[" + strings.Repeat("{},", 5_000_000) + "{}]\n"
 	must.NoError(t, os.WriteFile(filepath.Join(dir, "record.jsonl.zst"), encoder.EncodeAll([]byte("{}\n"+text), nil), 0o644))
-	run := must.Get(rundir.Open(dir))(t)
+	run := must.Get(Open(dir))(t)
 	defer run.Close()
 	lines := 0
 	err := run.Lines("record.jsonl.zst", func([]byte) (bool, error) { lines++; return true, nil })
-	if lines != 1 || !errors.As(err, new(*rundir.UnsafeError)) || !strings.HasSuffix(err.Error(), "line 2 has more than 5000000 objects") {
+	if lines != 1 || !errors.As(err, new(*UnsafeError)) || !strings.HasSuffix(err.Error(), "line 2 has more than 5000000 objects") {
 		t.Errorf("%d lines, %v", lines, err)
 	}
 }
@@ -122,7 +121,7 @@ func FuzzLines(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		dir := t.TempDir()
 		must.NoError(t, os.WriteFile(filepath.Join(dir, "record.jsonl.zst"), text, 0o644))
-		run := must.Get(rundir.Open(dir))(t)
+		run := must.Get(Open(dir))(t)
 		defer run.Close()
 		err := run.Lines("record.jsonl.zst", func(line []byte) (bool, error) {
 			if strings.Contains(string(line), "\n") {
@@ -130,7 +129,7 @@ func FuzzLines(f *testing.F) {
 			}
 			return true, nil
 		})
-		if err != nil && !errors.As(err, new(*rundir.UnsafeError)) {
+		if err != nil && !errors.As(err, new(*UnsafeError)) {
 			t.Errorf("%v is not said to be the file's", err)
 		}
 	})

@@ -38,12 +38,7 @@ func Write(output string, runs []report.Report) error {
 func Markdown(runs []report.Report) string {
 	sorted := slices.Clone(runs)
 	slices.SortStableFunc(sorted, func(a, b report.Report) int { return cmp.Compare(rank(a), rank(b)) })
-	passed := 0
-	for _, r := range sorted {
-		if r.Verdict == string(framework.Pass) {
-			passed++
-		}
-	}
+	passed := len(each.Where(sorted, func(r report.Report) bool { return r.Verdict == string(framework.Pass) }))
 	var text strings.Builder
 	fmt.Fprintf(&text, "## relapse: %d of %d scenarios passed\n\n", passed, len(sorted))
 	text.WriteString("| scenario | verdict | variants as expected | took |\n|---|---|---|---|\n")
