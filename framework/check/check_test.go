@@ -85,13 +85,11 @@ func TestRoutes(t *testing.T) {
 		{"a range within it", fib("tor", toOne, []string{"10.20.65.128/25", "10.20.4.12"}), []string{"master"},
 			"tor has 10.20.65.128/25 via [10.20.4.12]"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			via := map[netip.Prefix][]string{}
-			if test.via != nil {
-				via[one] = test.via
-			}
-			must.Equal(t, "it says", test.saw, says(t, check.Routes(pods, "nodes", via), lab("tor"), test.tor))
-		})
+		via := map[netip.Prefix][]string{}
+		if test.via != nil {
+			via[one] = test.via
+		}
+		must.Equal(t, test.name, test.saw, says(t, check.Routes(pods, "nodes", via), lab("tor"), test.tor))
 	}
 	none, two := check.Routes(pods, "nodes", nil), lab("tor1", "tor2")
 	must.Equal(t, "one of two", "tor2 has 10.20.65.0/24 via [10.20.4.11]", says(t, none, two, fib("tor1"), fib("tor2", toOne)))
@@ -144,11 +142,9 @@ func TestHops(t *testing.T) {
 		{"never", []probe.Timeline{good, timeline("outside", "worker", nil)}, "no packet of outside->worker has arrived"},
 		{"no probe at all", nil, "no probe from outside runs"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			r := &framework.Run{Topology: lab(), Timelines: func() []probe.Timeline { return test.lines }}
-			holds, saw, err := check.Hops(framework.HostEndpoint(r.Topology.Hosts[0]), 3)(t.Context(), r)
-			must.Equal(t, "it holds", []any{test.saw == "", test.saw, nil}, []any{holds, saw, err})
-		})
+		r := &framework.Run{Topology: lab(), Timelines: func() []probe.Timeline { return test.lines }}
+		holds, saw, err := check.Hops(framework.HostEndpoint(r.Topology.Hosts[0]), 3)(t.Context(), r)
+		must.Equal(t, test.name, []any{test.saw == "", test.saw, nil}, []any{holds, saw, err})
 	}
 }
 

@@ -24,11 +24,9 @@ func TestAnnouncesMoreThanWasLeft(t *testing.T) {
 		{name: "a router has it", at: at(true), saw: "tor2 has 10.66.128.3 before Service later is created"},
 		{name: "a router was not read", at: at(false), notKnown: true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			holds, saw, err := announcesMore(t.Context(), &framework.Run{Topology: lab, Snapshot: func() snapshot.Snapshot { return tt.at }})
-			if holds || saw != tt.saw || (err != nil) != tt.notKnown {
-				t.Errorf("%t, %q, %v", holds, saw, err)
-			}
-		})
+		holds, saw, err := announcesMore(t.Context(), &framework.Run{Topology: lab, Snapshot: func() snapshot.Snapshot { return tt.at }})
+		if holds || saw != tt.saw || (err != nil) != tt.notKnown {
+			t.Errorf("%s: %t, %q, %v", tt.name, holds, saw, err)
+		}
 	}
 }

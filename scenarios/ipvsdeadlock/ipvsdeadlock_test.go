@@ -79,12 +79,10 @@ func TestHeld(t *testing.T) {
 		{"no sync met the tick", proxy(edges[0], affected, kubeproxy.IPVS), with(func(s *standing) { s.metSyncs = 1 }),
 			"no tick walked the list while syncs went on: 750 entries in the log, 1 syncs finished since it began"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := &trial{proxy: c.proxy, ticks: 2, after: c.after}
-			held, saw, err := s.held(t.Context(), nil)
-			must.NoError(t, err)
-			must.Equal(t, "it held", []any{c.saw == "", c.saw}, []any{held, saw})
-		})
+		s := &trial{proxy: c.proxy, ticks: 2, after: c.after}
+		held, saw, err := s.held(t.Context(), nil)
+		must.NoError(t, err)
+		must.Equal(t, c.name, []any{c.saw == "", c.saw}, []any{held, saw})
 	}
 }
 
@@ -111,9 +109,7 @@ func TestTicks(t *testing.T) {
 		{name: "so it does without a list", mode: kubeproxy.IPVS, atOnce: true, syncs: 9, want: 3},
 		{name: "and without a sync nothing does", mode: kubeproxy.IPVS, atOnce: true, syncs: 1, want: 0},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			a := standing{mode: c.mode, hung: c.hung, atOnce: c.atOnce, metSyncs: c.syncs, walked: c.walked*heldEndpoints + c.more, took: 3*period + time.Second}
-			must.Equal(t, "", c.want, a.ticks())
-		})
+		a := standing{mode: c.mode, hung: c.hung, atOnce: c.atOnce, metSyncs: c.syncs, walked: c.walked*heldEndpoints + c.more, took: 3*period + time.Second}
+		must.Equal(t, c.name, c.want, a.ticks())
 	}
 }

@@ -50,12 +50,10 @@ func TestPermitted(t *testing.T) {
 		{name: "of another detector", found: []detect.Finding{{Detector: detect.RouteOwnership{}.Name(), State: detect.Latent}}, holds: true},
 		{name: "latent", found: []detect.Finding{{Detector: detect.Permission{}.Name(), State: detect.Latent, Says: "it lacks one"}}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			holds, saw, err := permitted.Holds(t.Context(), &framework.Run{Findings: func() []detect.Finding { return tt.found }})
-			if holds != tt.holds || err != nil || !holds && saw != "it lacks one" {
-				t.Errorf("%t, %q, %v", holds, saw, err)
-			}
-		})
+		holds, saw, err := permitted.Holds(t.Context(), &framework.Run{Findings: func() []detect.Finding { return tt.found }})
+		if holds != tt.holds || err != nil || !holds && saw != "it lacks one" {
+			t.Errorf("%s: %t, %q, %v", tt.name, holds, saw, err)
+		}
 	}
 }
 

@@ -97,10 +97,8 @@ func TestAllocationsAreTheIncidents(t *testing.T) {
 		{"a node that is not there", allocated(theIncident[:3]...),
 			"node1 has [] in Node.spec and uses [], not 10.5.115.0/24 and 10.5.112.0/24"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			got := answer(allocationsAreTheIncidents(t.Context(), looked(test.at.Only(allocations...))))
-			must.Equal(t, "it holds", answer(test.saw == "", test.saw, nil), got)
-		})
+		got := answer(allocationsAreTheIncidents(t.Context(), looked(test.at.Only(allocations...))))
+		must.Equal(t, test.name, answer(test.saw == "", test.saw, nil), got)
 	}
 	holds, _, _ := allocationsAreTheIncidents(t.Context(), looked(snapshot.Snapshot{}))
 	must.Equal(t, "holds without a snapshot", false, holds)
@@ -134,12 +132,10 @@ func TestRoutersFollow(t *testing.T) {
 		{"the orphan withdrawn", staying, specOf, table[:3], "tor1 has 10.5.115.0/24 via [10.4.94.23]"},
 		{"the ranges in use", all, useOf, table, "tor1 sends 10.5.112.0/24 to [10.4.94.32], not to [10.4.94.23]"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			run := looked(snapshot.Snapshot{Routers: []snapshot.Router{router("tor1", table...), router("tor2", test.rows...)}}.Only(routes...))
-			holds, saw, err := routersFollow(test.rangeOf, test.nodes)(t.Context(), run)
-			first, _, _ := strings.Cut(saw, "; ")
-			must.Equal(t, "it holds", answer(test.saw == "", test.saw, nil), answer(holds, first, err))
-		})
+		run := looked(snapshot.Snapshot{Routers: []snapshot.Router{router("tor1", table...), router("tor2", test.rows...)}}.Only(routes...))
+		holds, saw, err := routersFollow(test.rangeOf, test.nodes)(t.Context(), run)
+		first, _, _ := strings.Cut(saw, "; ")
+		must.Equal(t, test.name, answer(test.saw == "", test.saw, nil), answer(holds, first, err))
 	}
 }
 

@@ -73,11 +73,9 @@ func TestReports(t *testing.T) {
 		{name: "another machine", conditions: 2,
 			b: func(r *report.Report) { r.Machine = map[string]any{"cpus": 4.0, "memory_gib": 24.0, "kernel": "6.1"} }},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			got := must.Get(Reports(run("a", nil), run("b", test.b)))(t)
-			must.Equal(t, "verdicts, findings, times, conditions", [4]int{test.verdicts, test.findings, test.times, test.conditions},
-				[4]int{len(got.Verdicts), len(got.Findings), len(got.Times), len(got.Conditions)})
-		})
+		got := must.Get(Reports(run("a", nil), run("b", test.b)))(t)
+		must.Equal(t, test.name, [4]int{test.verdicts, test.findings, test.times, test.conditions},
+			[4]int{len(got.Verdicts), len(got.Findings), len(got.Times), len(got.Conditions)})
 	}
 }
 
