@@ -1,9 +1,11 @@
 package scenarios
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,8 +19,10 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/framework/suite"
+	"github.com/relapse-dev/relapse/framework/verdict"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/containerlab"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -122,4 +126,166 @@ func TestChecksSayWhatTheyRead(t *testing.T) {
 		}
 	}
 	must.Equal(t, "checks that ask for a snapshot", true, found > 0)
+}
+
+// printed are all texts that describe, a dry run, a report or an export to containerlab may
+// print of a scenario, and the addresses at which its endpoints answer.
+func printed(t *testing.T, s framework.Scenario) []string {
+	i := s.Incident
+	texts := append([]string{i.Symptom, i.Cause, i.Affected, i.Fixed, i.Reproduction, i.Diagram, fmt.Sprintf("%+v", s.Topology)}, i.Remedies...)
+	for _, f := range i.Facts {
+		texts = append(texts, verdict.FactText(s, f))
+	}
+	for _, p := range s.Parameters {
+		texts = append(texts, p.Default, p.About)
+	}
+	for _, v := range s.Variants {
+		for _, c := range append(verdict.Cases(v, verdict.Options{}), verdict.Cases(v, verdict.Options{Ablate: verdict.AblateAll})...) {
+			for _, step := range c.Steps() {
+				texts = append(texts, step.Name)
+			}
+			expected := slices.Concat(c.Script.Latent, c.Script.Expected, c.Script.Transient)
+			for _, form := range c.Script.Precursors {
+				expected = slices.Concat(expected, form.Expected, form.Transient)
+			}
+			texts = append(texts, fmt.Sprintf("%+v", expected))
+		}
+		for _, end := range v.Script().Endpoints {
+			if end.Address != nil {
+				texts = append(texts, end.Address(&framework.Run{Topology: s.Topology}).String())
+			}
+		}
+	}
+	for _, f := range must.Get(containerlab.Files(s.Topology))(t) {
+		texts = append(texts, f.Text)
+	}
+	return texts
+}
+
+var address = regexp.MustCompile(`\b(?:\d{1,3}\.){3}\d{1,3}\b`)
+
+// documented counts the addresses of texts that lie in networks that have moved, before the move.
+func documented(moved framework.Scenario, texts []string) (count int, first string) {
+	for _, text := range texts {
+		for _, found := range address.FindAllString(text, -1) {
+			a, err := netip.ParseAddr(found)
+			for _, m := range moved.Moved {
+				if err == nil && m.From.Contains(a) {
+					if count++; first == "" {
+						first = fmt.Sprintf("%s in %q", a, text)
+					}
+				}
+			}
+		}
+	}
+	return count, first
+}
+
+// A scenario whose networks were moved names nowhere an address of a documented subnet.
+func TestMovedScenariosNameTheNewSubnets(t *testing.T) {
+	prefix := netip.MustParsePrefix("10.200.0.0/16")
+	for _, s := range All {
+		t.Run(s.Incident.Name, func(t *testing.T) {
+			moved := must.Get(s.Within(prefix))(t)
+			must.NoError(t, moved.Validate())
+			must.Equal(t, moved.Subnets(), len(s.Topology.Networks), len(moved.Subnets()))
+			forms := map[string][2]framework.Scenario{"": {s, moved}}
+			if s.Small != nil {
+				forms["small"] = [2]framework.Scenario{*s.Small, *moved.Small}
+			}
+			was := must.Get(s.Unclassified(nil))(t)
+			forms["unclassified"] = [2]framework.Scenario{was, must.Get(moved.Unclassified(nil))(t)}
+			if s.With != nil {
+				forms["parameters"] = [2]framework.Scenario{s, must.Get(moved.Set(map[string]string{}))(t)}
+			}
+			for form, one := range forms {
+				if count, _ := documented(moved, printed(t, one[0])); count == 0 {
+					t.Errorf("%s: the scenario on its documented subnets names no address of them: this test looks for nothing", form)
+				}
+				if count, first := documented(moved, printed(t, one[1])); count > 0 {
+					t.Errorf("%s: %d addresses of documented subnets are left, the first is %s", form, count, first)
+				}
+			}
+			// With the part of the prefix that it has, and by a stored run's subnets, it is
+			// the same lab.
+			part, _ := moved.MovedInto()
+			must.Equal(t, part, fmt.Sprint(moved.Topology), fmt.Sprint(must.Get(s.Within(part))(t).Topology))
+			subnets := map[string]netip.Prefix{}
+			for _, n := range moved.Topology.Networks {
+				subnets[n.Name] = n.Subnet
+			}
+			stored := must.Get(s.Onto(subnets))(t)
+			must.Equal(t, "by stored subnets", fmt.Sprint(moved.Topology), fmt.Sprint(stored.Topology))
+			must.Equal(t, "by stored subnets", moved.Incident.Diagram, stored.Incident.Diagram)
+		})
+	}
+}
+
+// A second lab can be up beside the lab and those of all other scenarios.
+func TestSecondLabsOverlapNothing(t *testing.T) {
+	taken := map[netip.Prefix]string{}
+	second := 0
+	for _, s := range All {
+		for _, n := range s.Topology.Networks {
+			taken[n.Subnet] = n.Name + " of " + s.Incident.Name
+		}
+		for _, c := range s.Topology.Clusters {
+			taken[c.PodCIDR] = "pods of " + s.Incident.Name
+		}
+	}
+	for _, s := range All {
+		if !s.SecondLab.IsValid() {
+			continue
+		}
+		second++
+		moved := must.Get(s.OnSecondLab(nil))(t)
+		must.NoError(t, moved.Validate())
+		if moved.Topology.Name == s.Topology.Name || len(moved.Moved) != len(s.Topology.Networks) {
+			t.Errorf("%s on a second lab is %q, with %d of %d networks moved", s.Incident.Name, moved.Topology.Name, len(moved.Moved), len(s.Topology.Networks))
+		}
+		for other, what := range taken {
+			if s.SecondLab.Overlaps(other) {
+				t.Errorf("the second lab of %s, %s, overlaps %s, %s", s.Incident.Name, s.SecondLab, other, what)
+			}
+		}
+		taken[s.SecondLab] = "the second lab of " + s.Incident.Name
+	}
+	must.Equal(t, "scenarios have a second lab", true, second > 0)
+}
+
+// Every range of a scenario that stays is refused as a prefix.
+func TestScenariosRefuseTheirOwnRanges(t *testing.T) {
+	for _, s := range All {
+		var kept []netip.Prefix
+		for _, c := range s.Topology.Clusters {
+			kept = append(kept, c.PodCIDR, c.ServiceCIDR)
+		}
+		for _, n := range s.Topology.Networks {
+			if n.Fixed != "" {
+				kept = append(kept, n.Subnet)
+			}
+		}
+		for _, p := range append(kept, s.Topology.Routed...) {
+			wide := netip.PrefixFrom(p.Addr(), 14).Masked()
+			_, err := s.Within(wide)
+			must.Equal(t, fmt.Sprintf("%s is moved into %s, which has its range %s in it", s.Incident.Name, wide, p), false, err == nil)
+		}
+	}
+}
+
+// masquerade-drift's cause is the native CIDR: what lies in it stays there.
+func TestFixedNetworkStays(t *testing.T) {
+	for _, s := range All {
+		if s.Incident.Name != "masquerade-drift" {
+			continue
+		}
+		moved := must.Get(s.Within(netip.MustParsePrefix("10.200.0.0/16")))(t)
+		inside, _ := moved.Topology.Network("inside")
+		neighbour, _ := moved.Topology.AddressOn("neighbour", "inside")
+		if inside.Subnet.String() != "10.20.30.128/25" || neighbour.String() != "10.20.30.200" {
+			t.Errorf("%s, with the neighbour at %s", inside.Subnet, neighbour)
+		}
+		return
+	}
+	t.Error("there is no masquerade-drift")
 }
