@@ -44,9 +44,7 @@ func PodEndpoint(p ProbePod) Endpoint { return Endpoint{Name: p.Name, Pod: &p} }
 func PodOn(node string) Endpoint { return PodEndpoint(ProbePod{Name: node, Node: node}) }
 
 // PodsOn are the agents of one probe pod on each node.
-func PodsOn(nodes ...string) []Endpoint {
-	return each.Of(nodes, PodOn)
-}
+func PodsOn(nodes ...string) []Endpoint { return each.Of(nodes, PodOn) }
 
 // HostEndpoint is the agent on a host outside of the clusters.
 func HostEndpoint(h topology.Host) Endpoint { return Endpoint{Name: h.Name, Host: h.Name} }

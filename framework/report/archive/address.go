@@ -33,9 +33,7 @@ var (
 		"198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32", "fc00::/7")
 )
 
-func prefixes(texts ...string) []netip.Prefix {
-	return each.Of(texts, netip.MustParsePrefix)
-}
+func prefixes(texts ...string) []netip.Prefix { return each.Of(texts, netip.MustParsePrefix) }
 
 // flippedBits is how many leading bits of an address may change.
 func flippedBits(a netip.Addr) int {

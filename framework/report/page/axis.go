@@ -150,7 +150,11 @@ func (a *axis) events(s stored) {
 			e.Since = signed(e.At.Sub(fault))
 		}
 	}
-	a.marks()
+	for _, e := range a.Events {
+		if e.Sign != "" {
+			a.Marks = append(a.Marks, mark{a.at(e.At), len(a.Marks) % rows, e})
+		}
+	}
 }
 
 func (a *axis) add(at time.Time, kind string, l label, format string, args ...any) {
@@ -179,9 +183,7 @@ func (a *axis) faultEvents(s stored) {
 
 func (a *axis) remedyEvents(n int, r report.Remedy) {
 	a.add(*r.Began, "remedy", label{fmt.Sprintf("R%d", n), r.Name}, "remedy %q begins", r.Name)
-	if r.Applied != nil {
-		a.add(*r.Applied, "remedy", label{}, "remedy %q is applied", r.Name)
-	}
+	a.add(timeOf(r.Applied), "remedy", label{}, "remedy %q is applied", r.Name)
 	if r.TimeToRecoverMS != nil {
 		back := label{fmt.Sprintf("✓%d", n), "back"}
 		a.add(recovered(r), "recovery", back, "traffic is back, %s after %q began", report.SpanMS(*r.TimeToRecoverMS), r.Name)
@@ -195,14 +197,6 @@ func (a *axis) remedyEvents(n int, r report.Remedy) {
 }
 
 const rows = 4
-
-func (a *axis) marks() {
-	for _, e := range a.Events {
-		if e.Sign != "" {
-			a.Marks = append(a.Marks, mark{a.at(e.At), len(a.Marks) % rows, e})
-		}
-	}
-}
 
 // firstImpacted are the impacted probes that lost the first packet; all if that is not known.
 func (s stored) firstImpacted() []string {

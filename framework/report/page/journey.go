@@ -141,16 +141,13 @@ func (t tracing) member(name string) (report.Member, bool) {
 // declared are the paths that the topology declares between two members: direct, or over
 // each of the routers that the first one has a default route to.
 func (t tracing) declared(from, to report.Member) [][]string {
-	if sharedNetwork(from, to) != "" || len(from.Via) == 0 {
+	if len(from.Via) == 0 || slices.ContainsFunc(from.Links, func(l report.Link) bool {
+		return slices.ContainsFunc(to.Links, func(m report.Link) bool { return l.Network == m.Network })
+	}) {
 		return [][]string{{from.Name, to.Name}}
 	}
-	var all [][]string
-	for _, router := range from.Via {
-		if _, known := t.member(router); known {
-			all = append(all, []string{from.Name, router, to.Name})
-		}
-	}
-	return all
+	known := each.Where(from.Via, func(router string) bool { _, known := t.member(router); return known })
+	return each.Of(known, func(router string) []string { return []string{from.Name, router, to.Name} })
 }
 
 func isDenied(t probe.Timeline) bool { return t.Counts().Denied > 0 }
@@ -160,15 +157,4 @@ func transport(p probe.Protocol) string {
 		return "udp"
 	}
 	return "tcp"
-}
-
-func sharedNetwork(a, b report.Member) string {
-	for _, l := range a.Links {
-		for _, m := range b.Links {
-			if l.Network == m.Network {
-				return l.Network
-			}
-		}
-	}
-	return ""
 }

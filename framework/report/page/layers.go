@@ -6,8 +6,10 @@ import (
 	"slices"
 
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // table is what each layer said of the object of a finding, before the fault and after it.
@@ -128,20 +130,12 @@ func (s stored) packetsOf(f report.Finding) []report.Probe {
 	for _, e := range s.Ends {
 		on[e.Name] = e.On
 	}
-	var impacted, near []report.Probe
-	for _, p := range s.Probes {
-		if !slices.Contains(s.ProbesHurt, p.Name) {
-			continue
-		}
-		impacted = append(impacted, p)
-		for _, t := range s.traffic {
-			if t.Probe.Name == p.Name && (on[t.Probe.From] == f.Owner || on[t.Probe.To] == f.Owner) && f.Owner != "" {
-				near = append(near, p)
-				break
-			}
-		}
-	}
-	if len(near) > 0 {
+	impacted := each.Where(s.Probes, func(p report.Probe) bool { return slices.Contains(s.ProbesHurt, p.Name) })
+	if near := each.Where(impacted, func(p report.Probe) bool {
+		return f.Owner != "" && slices.ContainsFunc(s.traffic, func(t probe.Timeline) bool {
+			return t.Probe.Name == p.Name && (on[t.Probe.From] == f.Owner || on[t.Probe.To] == f.Owner)
+		})
+	}); len(near) > 0 {
 		impacted = near
 	}
 	return impacted[:min(len(impacted), 5)]

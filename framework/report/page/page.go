@@ -11,6 +11,7 @@ import (
 	_ "embed"
 	"fmt"
 	"html/template"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/rundir"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Name is the page's file, beside report.json.
@@ -209,12 +211,7 @@ func sign(verdict string) string {
 }
 
 func versions(components map[string]string) string {
-	var all []string
-	for name, version := range components {
-		all = append(all, name+" "+version)
-	}
-	slices.Sort(all)
-	return strings.Join(all, ", ")
+	return each.Joined(slices.Sorted(maps.Keys(components)), ", ", func(name string) string { return name + " " + components[name] })
 }
 
 func came(f report.Finding) string {
