@@ -299,23 +299,16 @@ func (s *Set) add(a *Agent, by time.Time, r *wire.Report) error {
 			}
 		}
 	}
-	for _, still := range r.Still {
-		for _, t := range s.timelines {
-			stood := StillTime{a.time(still[0]), a.time(still[1])}
-			if s.ends[t.Probe.From].Agent == a {
-				t.Still = append(t.Still, stood)
-			}
-			if s.ends[t.Probe.To].Agent == a {
-				t.FarStill = append(t.FarStill, stood)
-			}
-		}
-	}
+	still := each.Of(r.Still, func(of [2]int64) StillTime { return StillTime{a.time(of[0]), a.time(of[1])} })
 	for _, t := range s.timelines {
-		if s.ends[t.Probe.From].Agent == a && !t.Started.IsZero() && by.After(t.Reported) {
-			t.Reported = by
+		if s.ends[t.Probe.From].Agent == a {
+			t.Still = append(t.Still, still...)
+			if !t.Started.IsZero() && by.After(t.Reported) {
+				t.Reported = by
+			}
 		}
 		if s.ends[t.Probe.To].Agent == a {
-			t.FarReported = by
+			t.FarStill, t.FarReported = append(t.FarStill, still...), by
 		}
 	}
 	return nil

@@ -190,7 +190,8 @@ var (
 )
 
 func rowOf(node string) allocation {
-	return table[slices.IndexFunc(table, func(a allocation) bool { return a.node == node })]
+	row, _ := each.First(table, func(a allocation) bool { return a.node == node })
+	return row
 }
 
 // incident is Cilium as the incident's cluster ran it, at a version.
@@ -413,12 +414,10 @@ func announced(kind string, prefix netip.Prefix, owner, announcer string) framew
 // swapped are the latent findings before the incident: each range in use is announced
 // by the node that has it in Node.spec.
 func swapped() []framework.Finding {
-	var want []framework.Finding
-	for _, row := range table {
-		announcer := slices.IndexFunc(table, func(a allocation) bool { return a.spec == row.use })
-		want = append(want, announced(detect.WrongAnnouncer, row.use, row.node, table[announcer].node))
-	}
-	return want
+	return each.Of(table, func(row allocation) framework.Finding {
+		announcer, _ := each.First(table, func(a allocation) bool { return a.spec == row.use })
+		return announced(detect.WrongAnnouncer, row.use, row.node, announcer.node)
+	})
 }
 
 // isWhole reports whether a version runs whole, with Cilium's BGP control plane in place of

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/moby/moby/client"
-	"github.com/onsi/gomega"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
@@ -22,6 +21,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/verdict"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology/host"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // Pass is `relapse run NAME` as a Go test, in a package one level below the catalogue: Ginkgo
@@ -36,10 +36,10 @@ func Pass(t *testing.T, s framework.Scenario) {
 	if s.Slow && !night {
 		t.Skipf("%s is slow: it runs with the build tag night", s.Incident.Name)
 	}
-	expect := gomega.NewWithT(t).Expect
-	reports, err := suite.Specs(t, s, options(t, engine.Options{Output: output(t)}))
-	expect(err).NotTo(gomega.HaveOccurred())
-	expect(reports).To(gomega.HaveLen(1))
+	reports := must.Get(suite.Specs(t, s, options(t, engine.Options{Output: output(t)})))(t)
+	if len(reports) != 1 {
+		t.Fatalf("%d reports", len(reports))
+	}
 	mustPass(t, reports[0])
 }
 
@@ -117,13 +117,12 @@ func Ablations(t *testing.T, s framework.Scenario) {
 // expected, or one is missing.
 func EachPartMatters(t *testing.T, s framework.Scenario, r report.Report) {
 	t.Helper()
-	expect := gomega.NewWithT(t).Expect
 	var got, want []string
 	for _, v := range r.Variants {
 		got = append(got, fmt.Sprintf("%s without %s: %s", v.Name, v.Ablated, v.Verdict))
 		t.Logf("%s: %q", got[len(got)-1], v.Reasons)
 		for _, m := range v.Remedies {
-			expect(m.Verdict).To(gomega.Equal("does-not-help"), "%s without %s: %s was not applied", v.Name, v.Ablated, m.Name)
+			must.Equal(t, fmt.Sprintf("%s without %s: %s was not applied", v.Name, v.Ablated, m.Name), "does-not-help", m.Verdict)
 		}
 	}
 	for _, v := range s.Runnable() {
@@ -132,34 +131,28 @@ func EachPartMatters(t *testing.T, s framework.Scenario, r report.Report) {
 			want = append(want, v.Name+" without detector: missed", v.Name+" without remedy: reproduced")
 		}
 	}
-	expect(got).To(gomega.Equal(want))
-	expect(r.Ablated).To(gomega.Equal(string(verdict.AblateAll)))
+	must.Equal(t, "verdicts", want, got)
+	must.Equal(t, "ablated", string(verdict.AblateAll), r.Ablated)
 	mustPass(t, r)
 }
 
 // Down removes a lab that Judge kept (engine.Options.Keep).
 func Down(t *testing.T, s framework.Scenario) {
 	t.Helper()
-	if err := suite.Labs(options(t, engine.Options{})).Down(context.WithoutCancel(t.Context()), s); err != nil {
-		t.Error(err)
-	}
+	must.NoError(t, suite.Labs(options(t, engine.Options{})).Down(context.WithoutCancel(t.Context()), s))
 }
 
 // options are the options of a run on this machine, for as long as the test runs.
 func options(t *testing.T, o engine.Options) suite.Options {
 	t.Helper()
-	expect := gomega.NewWithT(t).Expect
-	docker, err := client.New(client.FromEnv)
-	expect(err).NotTo(gomega.HaveOccurred())
+	docker := must.Get(client.New(client.FromEnv))(t)
 	t.Cleanup(func() { docker.Close() })
-	catalogue, err := images.Open("../..")
-	expect(err).NotTo(gomega.HaveOccurred())
+	catalogue := must.Get(images.Open("../.."))(t)
 	// As in a run of the CLI: reports of two machines must not be compared by their times.
 	o.Machine = host.Inspect(t.Context(), host.Needs{ImageCache: catalogue.CacheDir()}).Facts
 	labs := suite.AtOnce(runtime.NumCPU(), host.MemoryGiB())
 	if text := os.Getenv("RELAPSE_PARALLEL"); text != "" {
-		labs, err = strconv.Atoi(text)
-		expect(err).NotTo(gomega.HaveOccurred(), "RELAPSE_PARALLEL is how many labs may be up at the same time")
+		labs = must.Get(strconv.Atoi(text))(t)
 	}
 	return suite.Options{Options: o, Docker: docker, Images: catalogue, Timeout: time.Hour, Labs: labs}
 }

@@ -72,18 +72,18 @@ func Validate(name string, document []byte) error {
 // Properties are the names of all fields in the schemas.
 var Properties = sync.OnceValue(func() map[string]bool {
 	names := map[string]bool{}
-	entries, err := fs.Glob(files, "*.json")
-	for _, name := range entries {
-		var text []byte
+	err := fs.WalkDir(files, ".", func(name string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
 		var document any
-		if text, err = files.ReadFile(name); err == nil {
+		text, err := files.ReadFile(name)
+		if err == nil {
 			err = json.Unmarshal(text, &document)
 		}
-		if err != nil {
-			break
-		}
 		addProperties(names, document)
-	}
+		return err
+	})
 	if err != nil {
 		panic(fmt.Sprintf("reading the embedded schemas: %v", err))
 	}
