@@ -42,9 +42,7 @@ var labelForm = regexp.MustCompile(`^[a-z0-9]+([.-][a-z0-9]+)*$`)
 // declare, the components of Tested, and GuestLabel and SlowLabel where they apply.
 func (s Scenario) LabelsOf(v Variant) []string {
 	labels := each.Of(slices.Concat(s.Labels, v.Labels), func(l Label) string { return string(l) })
-	for _, t := range s.Tested {
-		labels = append(labels, t.Component())
-	}
+	labels = append(labels, each.Of(s.Tested, Tested.Component)...)
 	for _, c := range s.TopologyFor([]Variant{v}).Clusters {
 		if slices.ContainsFunc(c.Nodes, func(n topology.Node) bool { return n.Kernel != "" }) {
 			labels = append(labels, string(GuestLabel))
@@ -68,13 +66,10 @@ const wordEnds = ",&|!()"
 // guest", where a comma means "or". Its error is one sentence.
 func ParseSelection(expression string) (Selection, error) {
 	matches, err := types.ParseLabelFilter(expression)
-	words := strings.FieldsFunc(expression, func(r rune) bool { return strings.ContainsRune(wordEnds, r) })
-	words = slices.DeleteFunc(words, func(word string) bool { return strings.TrimSpace(word) == "" })
-	for i, word := range words {
-		word = strings.TrimSpace(word)
-		if words[i] = word; !labelForm.MatchString(word) {
-			return Selection{}, fmt.Errorf("%q is no label: expected an expression such as %q", word, "cilium && !slow")
-		}
+	words := each.Of(strings.FieldsFunc(expression, func(r rune) bool { return strings.ContainsRune(wordEnds, r) }), strings.TrimSpace)
+	words = each.Where(words, func(word string) bool { return word != "" })
+	if word, is := each.First(words, func(word string) bool { return !labelForm.MatchString(word) }); is {
+		return Selection{}, fmt.Errorf("%q is no label: expected an expression such as %q", word, "cilium && !slow")
 	}
 	if err != nil || len(words) == 0 {
 		return Selection{}, fmt.Errorf("%q is no expression of labels: expected one such as %q", expression, "cilium && !slow")

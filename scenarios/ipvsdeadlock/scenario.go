@@ -17,6 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 const (
@@ -109,16 +110,12 @@ func scenarioOn(nodes ...string) framework.Scenario {
 // variant runs a kube-proxy. Others are the versions that remedies move to.
 func variant(name string, role framework.Role, p kubeproxy.Proxy, remedies func(*trial) []framework.Remedy,
 	others ...string) framework.Variant {
-	v := framework.Variant{
+	return framework.Variant{
 		Name: name, Role: role, Form: framework.Whole,
 		Script:     func() framework.Script { return script(role, p, remedies) },
 		Components: map[string]string{"kube-proxy": p.Version},
-		Images:     []string{workload.ProbeImage, kubeproxy.Image(p.Version)},
+		Images:     append([]string{workload.ProbeImage, kubeproxy.Image(p.Version)}, each.Of(others, kubeproxy.Image)...),
 	}
-	for _, version := range others {
-		v.Images = append(v.Images, kubeproxy.Image(version))
-	}
-	return v
 }
 
 func proxy(node, version string, mode kubeproxy.Mode) kubeproxy.Proxy {

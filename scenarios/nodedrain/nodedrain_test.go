@@ -10,7 +10,6 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/cilium/release"
-	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/must"
@@ -21,23 +20,16 @@ import (
 func prefix(text string) netip.Prefix { return netip.MustParsePrefix(text) }
 
 // looked makes a run whose detectors have just seen a snapshot.
-func looked(at snapshot.Snapshot, found ...detect.Finding) *framework.Run {
-	return &framework.Run{
-		Topology: lab,
-		Snapshot: func() snapshot.Snapshot { return at },
-		Findings: func() []detect.Finding { return found },
-	}
+func looked(at snapshot.Snapshot) *framework.Run {
+	return &framework.Run{Topology: lab, Snapshot: func() snapshot.Snapshot { return at }}
 }
 
 // allocated is a snapshot of both allocations. Each row is node, Node.spec's
-// range and CiliumNode's; an empty one is not there.
+// range and CiliumNode's, which may be empty: it has none.
 func allocated(rows ...[3]string) snapshot.Snapshot {
 	var s snapshot.Snapshot
 	for _, row := range rows {
-		node, use := snapshot.Node{Name: row[0]}, snapshot.CiliumNode{Name: row[0]}
-		if row[1] != "" {
-			node.PodCIDRs = []netip.Prefix{prefix(row[1])}
-		}
+		node, use := snapshot.Node{Name: row[0], PodCIDRs: []netip.Prefix{prefix(row[1])}}, snapshot.CiliumNode{Name: row[0]}
 		if row[2] != "" {
 			use.PodCIDRs = []netip.Prefix{prefix(row[2])}
 		}
