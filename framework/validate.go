@@ -179,7 +179,7 @@ func (p *problems) findings(s Script) {
 			if !slices.Contains(names, f.Detector) {
 				p.add("there is no detector %q%s", f.Detector, topology.Nearest(f.Detector, names))
 			}
-			if f.Kind == "" || (f.Object == (detect.Object{})) != f.AnyObject || !slices.Contains(states, f.State) {
+			if f.Kind == "" || (f.Object == "") != f.AnyObject || !slices.Contains(states, f.State) {
 				p.add("kind, object and state must be given, and the state be one of %v", states)
 			}
 		}

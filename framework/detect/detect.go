@@ -138,39 +138,19 @@ func (f Finding) Concerns(st snapshot.Statement) bool {
 	return st.Object == f.Announcer && !st.Rule && !strings.Contains(object, "/") // a container has the node of its pod
 }
 
-// Object is a prefix, or something with a name, such as a node or a container of a workload.
-// It is comparable, and encoded as text. The zero Object is none.
-type Object struct {
-	prefix netip.Prefix
-	name   string
-}
+// Object is a prefix, or the name of something, such as a node or a container of a workload. The zero Object is none.
+type Object string
 
-// Prefix is an object that is a prefix.
-func Prefix(p netip.Prefix) Object { return Object{prefix: p} }
+// Prefix is an object that is a prefix: no other object has such a name.
+func Prefix(p netip.Prefix) Object { return Object(p.String()) }
 
 // Named is an object that has a name.
-func Named(name string) Object { return Object{name: name} }
+func Named(name string) Object { return Object(name) }
 
 // Prefix returns the prefix that the object is, if it is one.
-func (o Object) Prefix() (p netip.Prefix, ok bool) { return o.prefix, o.prefix.IsValid() }
-
-func (o Object) String() string {
-	if o.prefix.IsValid() {
-		return o.prefix.String()
-	}
-	return o.name
+func (o Object) Prefix() (p netip.Prefix, ok bool) {
+	p, err := netip.ParsePrefix(string(o))
+	return p, err == nil
 }
 
-func (o Object) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler. Text in the form of a prefix becomes a
-// prefix: no other object has such a name.
-func (o *Object) UnmarshalText(text []byte) error {
-	p, err := netip.ParsePrefix(string(text))
-	if err != nil {
-		*o = Named(string(text))
-		return nil
-	}
-	*o = Prefix(p)
-	return nil
-}
+func (o Object) String() string { return string(o) }

@@ -107,8 +107,7 @@ func (d GoneEndpoints) Detect(history []snapshot.Snapshot, _ *Index) []Finding {
 type target struct{ service, port int }
 
 func serves(s *lookup, service snapshot.Service, port snapshot.ServicePort, address netip.AddrPort) bool {
-	return slices.ContainsFunc(s.slicesOf()[service.String()], func(i int) bool {
-		slice := &s.EndpointSlices.Items[i]
+	return slices.ContainsFunc(s.slicesOf()[service.String()], func(slice *snapshot.EndpointSlice) bool {
 		return slices.Contains(slice.Ports, snapshot.ServicePort{Name: port.Name, Protocol: port.Protocol, Port: address.Port()}) &&
 			(slices.Contains(slice.Ready, address.Addr()) || slices.Contains(slice.Draining, address.Addr()))
 	})
@@ -137,8 +136,7 @@ func (d GoneEndpoints) finding(now *lookup, node string, service snapshot.Servic
 	var to []string
 	for _, f := range flows {
 		holder := "which no pod has"
-		for _, i := range now.podsAt()[f.AnsweredBy.Addr()] {
-			p := now.Pods.Items[i]
+		for _, p := range now.podsIn(netip.PrefixFrom(f.AnsweredBy.Addr(), f.AnsweredBy.Addr().BitLen())) {
 			holder = "which pod " + p.String() + " has now"
 			if !slices.Contains(finding.Pods, p.String()) {
 				finding.Pods = append(finding.Pods, p.String())

@@ -67,31 +67,24 @@ func (x *Index) pulled(c snapshot.RunningContainer) string {
 	return digest
 }
 
-// views are the views that a detector has of the snapshots of an index, each made when it is
-// first asked for.
-type views struct {
-	history []snapshot.Snapshot
-	index   *Index
-	peering Peering
-	made    []*view
-}
+// views are what a detector sees of each snapshot, made when it is first asked for.
+type views []func() *view
 
-func newViews(history []snapshot.Snapshot, x *Index, p Peering) *views {
-	return &views{history, x, p, make([]*view, len(history))}
-}
-
-func (vs *views) at(i int) *view {
-	if vs.made[i] == nil {
-		vs.made[i] = newView(vs.history[i], vs.peering, func(r snapshot.Router) *routing { return vs.index.routing(i, r) })
+func newViews(history []snapshot.Snapshot, x *Index, p Peering) views {
+	all := make(views, len(history))
+	for i, s := range history {
+		all[i] = sync.OnceValue(func() *view {
+			return newView(s, p, func(r snapshot.Router) *routing { return x.routing(i, r) })
+		})
 	}
-	return vs.made[i]
+	return all
 }
 
-func (vs *views) now() *view { return vs.at(len(vs.history) - 1) }
+func (vs views) now() *view { return vs[len(vs)-1]() }
 
 // view is what a detector sees of one snapshot, indexed.
 type view struct {
-	snapshot.Snapshot
+	*lookup
 	peering Peering
 	// intended are the pod ranges. known is true if the objects that decide were read.
 	intended
@@ -109,7 +102,6 @@ type view struct {
 	nodeAS     map[uint32]bool
 	// services, by namespace/name, and the rest are made when they are first asked for.
 	services       func() map[string]service
-	podsByAddress  func() []int // their places in the list, and those of their addresses of IPv6 as ^place
 	intents        func() intents
 	learned        func() map[poolOf]bool // the pools of ranges that a router has learned by BGP
 	advertisements func() []advertisement
@@ -117,7 +109,7 @@ type view struct {
 
 func newView(s snapshot.Snapshot, p Peering, routingOf func(snapshot.Router) *routing) *view {
 	v := &view{
-		Snapshot: s, nodes: map[string]snapshot.Node{}, addresses: map[netip.Addr]string{}, allocations: map[netip.Prefix]string{},
+		lookup: newLookup(s), nodes: map[string]snapshot.Node{}, addresses: map[netip.Addr]string{}, allocations: map[netip.Prefix]string{},
 		own: map[netip.Addr]bool{}, below: map[netip.Addr]bool{}, nodeAS: map[uint32]bool{}, peering: p,
 	}
 	v.intended, v.known = podRanges(s, p)
@@ -166,25 +158,7 @@ func newView(s snapshot.Snapshot, p Peering, routingOf func(snapshot.Router) *ro
 	})
 	v.services = sync.OnceValue(func() map[string]service { return servicesOf(s) })
 	v.advertisements = sync.OnceValue(func() []advertisement { return advertisementsOf(s) })
-	v.podsByAddress = sync.OnceValue(func() []int {
-		places := make([]int, 0, len(s.Pods.Items))
-		for i := range s.Pods.Items {
-			places = append(places, i)
-			if s.Pods.Items[i].IPv6.IsValid() {
-				places = append(places, ^i)
-			}
-		}
-		slices.SortFunc(places, func(a, b int) int { return v.podAddress(a).Compare(v.podAddress(b)) })
-		return places
-	})
 	return v
-}
-
-func (v *view) podAddress(place int) netip.Addr {
-	if place < 0 {
-		return v.Pods.Items[^place].IPv6
-	}
-	return v.Pods.Items[place].IP
 }
 
 // addressed is a router with an address of the node in place of the link-local address of a neighbour on an
@@ -220,21 +194,6 @@ func (v *view) addressed(r snapshot.Router) snapshot.Router {
 
 func (v *view) router(name string) (*router, bool) {
 	return each.First(v.routers, func(r *router) bool { return r.Name == name })
-}
-
-// podsIn are the pods with an address in a range, in the order of the snapshot.
-func (v *view) podsIn(p netip.Prefix) []snapshot.Pod {
-	places := v.podsByAddress()
-	first, _ := slices.BinarySearchFunc(places, p.Masked().Addr(), func(i int, a netip.Addr) int { return v.podAddress(i).Compare(a) })
-	var in []int
-	for _, i := range places[first:] {
-		if !p.Contains(v.podAddress(i)) {
-			break
-		}
-		in = append(in, max(i, ^i))
-	}
-	slices.Sort(in)
-	return each.Of(in, func(i int) snapshot.Pod { return v.Pods.Items[i] })
 }
 
 type router struct {

@@ -53,7 +53,7 @@ func (d Layer2) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 		if vs.now().Time.Sub(history[i].Time) >= layer2Within {
 			continue
 		}
-		earlier := linksOf(vs.at(i)).findings()
+		earlier := linksOf(vs[i]()).findings()
 		for j := range findings {
 			f := &findings[j]
 			if f.State == Active && !slices.ContainsFunc(earlier, func(o Finding) bool { return o.ID() == f.ID() }) {

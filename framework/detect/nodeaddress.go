@@ -74,10 +74,10 @@ func (d NodeAddress) Detect(history []snapshot.Snapshot, _ *Index) []Finding {
 	}
 	findings = append(findings, a.lackingSessions()...)
 	slices.SortStableFunc(findings, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(a.Object.name, b.Object.name), cmp.Compare(a.Kind, b.Kind))
+		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Kind, b.Kind))
 	})
 	for i := range findings {
-		findings[i].Owner = findings[i].Object.name
+		findings[i].Owner = findings[i].Object.String()
 	}
 	return findings
 }

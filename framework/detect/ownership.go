@@ -80,19 +80,20 @@ func (d RouteOwnership) Detect(history []snapshot.Snapshot, x *Index) []Finding 
 	if !vs.now().known {
 		return nil
 	}
-	o := ownership{now: vs.now(), at: vs.at, n: len(history), formers: map[netip.Addr]string{}}
+	o := ownership{vs, vs.now(), map[netip.Addr]string{}}
 	findings := slices.Concat(o.unannounced(), o.misplaced(), o.stale(), o.twins())
 	slices.SortStableFunc(findings, func(a, b Finding) int {
-		return cmp.Or(comparePrefixes(a.Object.prefix, b.Object.prefix), cmp.Compare(a.Announcer, b.Announcer))
+		p, _ := a.Object.Prefix()
+		q, _ := b.Object.Prefix()
+		return cmp.Or(comparePrefixes(p, q), cmp.Compare(a.Announcer, b.Announcer))
 	})
 	return findings
 }
 
-// ownership judges the newest of n snapshots, with the others for context.
+// ownership judges the newest snapshot, with the others for context.
 type ownership struct {
+	views
 	now *view
-	at  func(int) *view
-	n   int
 	// formers are answers of former.
 	formers map[netip.Addr]string
 }
@@ -160,8 +161,8 @@ func (o ownership) lacking(name string, p netip.Prefix, owner string) (lasts tim
 	spoke := 0
 	since := o.now.Time.Add(-o.now.Age(node.Created)) // if it has been missing in all snapshots
 	first := o.now.Time
-	for i := o.n - 1; i >= 0; i-- {
-		v := o.at(i)
+	for i, at := range slices.Backward(o.views) {
+		v := at()
 		r, ok := v.router(name)
 		if !v.known || !ok || !complete(r.Router) {
 			continue
@@ -176,20 +177,20 @@ func (o ownership) lacking(name string, p netip.Prefix, owner string) (lasts tim
 		}
 	}
 	lasts = o.now.Time.Sub(since)
-	return lasts, spoke >= min(sightings, o.n) || lasts >= grace
+	return lasts, spoke >= min(sightings, len(o.views)) || lasts >= grace
 }
 
 // settled reports whether a node's session with a router had been up for long enough at a snapshot.
 // Where peering is observed it is by the times of snapshots alone: the router's clock may be any.
 func (o ownership) settled(i int, name, node string) bool {
-	at := o.at(i)
+	at := o.views[i]()
 	r, _ := at.router(name)
 	session, up := r.sessions[node]
 	if o.now.peering == Declared {
 		return up && at.Time.Sub(session.Established) >= settle
 	}
 	for j := i - 1; up && j >= 0; j-- {
-		v := o.at(j)
+		v := o.views[j]()
 		before, there := v.router(name)
 		if !there || !before.Neighbors.Read {
 			continue
@@ -432,8 +433,8 @@ func (o ownership) former(a netip.Addr) (name string) {
 		return known
 	}
 	defer func() { o.formers[a] = name }()
-	for i := o.n - 1; i >= 0; i-- {
-		v := o.at(i)
+	for _, at := range slices.Backward(o.views) {
+		v := at()
 		if name, ok := v.addresses[a]; ok {
 			return name
 		}
@@ -447,8 +448,8 @@ func (o ownership) former(a netip.Addr) (name string) {
 }
 
 func (o ownership) formerOwner(p netip.Prefix) string {
-	for i := o.n - 1; i >= 0; i-- {
-		if owner, ok := o.at(i).owner(p); ok && o.at(i).known {
+	for _, at := range slices.Backward(o.views) {
+		if owner, ok := at().owner(p); ok && at().known {
 			return owner
 		}
 	}

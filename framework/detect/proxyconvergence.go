@@ -383,13 +383,12 @@ func wantedOn(s *lookup, service snapshot.Service, port snapshot.ServicePort, no
 func servers(s *lookup, service snapshot.Service, port snapshot.ServicePort,
 	wanted func(snapshot.EndpointSlice) []netip.Addr) map[netip.AddrPort]bool {
 	found := map[netip.AddrPort]bool{}
-	for _, i := range s.slicesOf()[service.String()] {
-		slice := s.EndpointSlices.Items[i]
+	for _, slice := range s.slicesOf()[service.String()] {
 		for _, target := range slice.Ports {
 			if target.Name != port.Name || target.Protocol != port.Protocol {
 				continue
 			}
-			for _, ip := range wanted(slice) {
+			for _, ip := range wanted(*slice) {
 				found[netip.AddrPortFrom(ip, target.Port)] = true
 			}
 		}

@@ -255,10 +255,10 @@ func (v *view) addressesOf(holds func(snapshot.Service, netip.Addr) bool) (addre
 
 // lackedFor is for how long no router has had a route, at least, and whether that is long
 // enough for an active finding.
-func (vs *views) lackedFor(service string, address netip.Addr) (lasts time.Duration, enough bool) {
+func (vs views) lackedFor(service string, address netip.Addr) (lasts time.Duration, enough bool) {
 	now, seen, had := vs.now(), 0, false
-	for i := len(vs.history) - 1; i >= 0; i-- {
-		v := vs.at(i)
+	for _, at := range slices.Backward(vs) {
+		v := at()
 		if !v.readForRoutes() {
 			continue // it tells nothing, and must not begin the time anew
 		}
@@ -270,7 +270,7 @@ func (vs *views) lackedFor(service string, address netip.Addr) (lasts time.Durat
 		had, _ = v.hasRoute(address)
 		break
 	}
-	return lasts, len(vs.history) == 1 || had && seen >= sightings || lasts >= announcedWithin
+	return lasts, len(vs) == 1 || had && seen >= sightings || lasts >= announcedWithin
 }
 
 // hasRoute reports whether a router has a route to an address: to exactly what is announced of

@@ -111,10 +111,10 @@ func (d SNAT) wanted(now *lookup, node string, pod snapshot.Pod, f snapshot.Flow
 	if strings.Contains(by.Text, "--match-set kube-router-pod-subnets src") {
 		return askedByKubeRouter
 	}
-	i, there := now.nodes()[node]
-	own := there && slices.Contains(now.Nodes.Items[i].InternalIPs, f.SeenAs.Addr()) ||
+	nodes := now.named()[node]
+	own := len(nodes) > 0 && slices.Contains(nodes[0].InternalIPs, f.SeenAs.Addr()) ||
 		by.To != f.SeenAs.Addr() && now.cards()[node][f.SeenAs.Addr()]
-	if seen := f.SeenAs.Addr(); there && seen.Is4() && !own {
+	if seen := f.SeenAs.Addr(); len(nodes) > 0 && seen.Is4() && !own {
 		return fmt.Sprintf("%s is no address of %s, as that of an egress gateway", seen, node)
 	}
 	of := func(a netip.Addr) int {
@@ -203,10 +203,10 @@ func masquerades(config map[string]string) (native netip.Prefix, asks bool) {
 
 func (d SNAT) node(history []*lookup, n snapshot.NodeNAT, inside map[netip.Addr]bool) []Finding {
 	now, pods := history[len(history)-1], map[netip.Addr]snapshot.Pod{}
-	for _, i := range now.podsOn()[n.Node] {
-		pods[now.Pods.Items[i].IP] = now.Pods.Items[i]
+	for _, p := range now.podsOn()[n.Node] {
+		pods[p.IP] = *p
 	}
-	chains := places(n.Rules.Items, func(r *snapshot.Rule) []string { return []string{r.Chain} })
+	chains := grouped(n.Rules.Items, func(r *snapshot.Rule) string { return r.Chain })()
 	leaving := snapshot.ChainsFrom(n.Rules.Items, "POSTROUTING")
 	var rules, byPrograms, left []*hidden // by rule, by route, by pod
 	for _, f := range n.Flows.Items {
@@ -225,7 +225,7 @@ func (d SNAT) node(history []*lookup, n snapshot.NodeNAT, inside map[netip.Addr]
 			}
 			continue
 		}
-		rule, ok := translates(n.Rules.Items, chains, f)
+		rule, ok := translates(chains, f)
 		wanted := d.wanted(now, n.Node, pod, f, rule)
 		if ok {
 			findOrAdd(&rules, sameRule(rule, wanted), hidden{rule: rule, wanted: wanted}).add(now, pod, route, f)
@@ -234,18 +234,17 @@ func (d SNAT) node(history []*lookup, n snapshot.NodeNAT, inside map[netip.Addr]
 		}
 	}
 	for _, rule := range n.Rules.Items {
-		if !isTranslation(rule) || !rule.Source.Range.IsValid() || rule.Source.Not || !slices.Contains(leaving, rule.Chain) {
+		if !isTranslation(rule.Target) || !rule.Source.Range.IsValid() || rule.Source.Not || !slices.Contains(leaving, rule.Chain) {
 			continue
 		}
-		for _, i := range now.podsOn()[n.Node] {
-			p := now.Pods.Items[i]
+		for _, p := range now.podsOn()[n.Node] {
 			route, ok := now.routes().Lookup(p.IP)
-			if ok && pods[p.IP] == p && rule.Source.Matches(p.IP) {
+			if ok && pods[p.IP] == *p && rule.Source.Matches(p.IP) {
 				wanted := d.wantedRule(now, rule)
 				if wanted == askedByCilium && slices.ContainsFunc(rules, sameRule(rule, askedByDefault)) {
 					wanted = askedByDefault // a flow within the site shows it
 				}
-				findOrAdd(&rules, sameRule(rule, wanted), hidden{rule: rule, wanted: wanted}).addPod(p, route)
+				findOrAdd(&rules, sameRule(rule, wanted), hidden{rule: rule, wanted: wanted}).addPod(*p, route)
 			}
 		}
 	}
@@ -311,11 +310,11 @@ func seenBy(now *lookup, f snapshot.Flow) string {
 // connection tracking: a host outside has a connection from an address of the node, with the source
 // port of the pod's flow, and none from the pod. A translation keeps the source port if it is free.
 func translatedPast(now *lookup, node string, f snapshot.Flow) (snapshot.Flow, bool) {
-	i, there := now.nodes()[node]
-	if !there || seenBy(now, f) != "" {
+	nodes := now.named()[node]
+	if len(nodes) == 0 || seenBy(now, f) != "" {
 		return f, false
 	}
-	for _, a := range now.Nodes.Items[i].InternalIPs {
+	for _, a := range nodes[0].InternalIPs {
 		f.SeenAs = netip.AddrPortFrom(a, f.Source.Port())
 		if seenBy(now, f) != "" {
 			return f, true
@@ -341,8 +340,8 @@ type podRoute struct {
 	routers []string
 }
 
-// isTranslation reports whether a rule changes the source of packets.
-func isTranslation(r snapshot.Rule) bool { return r.Target == "MASQUERADE" || r.Target == "SNAT" }
+// isTranslation reports whether the target of a rule changes the source of packets.
+func isTranslation(target string) bool { return target == "MASQUERADE" || target == "SNAT" }
 
 // maxDepth is how deep chains may call each other: the kernel rejects loops, but a
 // recorded table may have one.
@@ -350,26 +349,23 @@ const maxDepth = 16
 
 // translates returns the rule that gives a flow the source that the
 // destination sees. A rule with a condition that cannot be checked here, such
-// as a set or a mark, is returned only if no other rule fits. Chains are the places of their rules.
-func translates(rules []snapshot.Rule, chains map[string][]int, f snapshot.Flow) (rule snapshot.Rule, found bool) {
-	var maybe *snapshot.Rule
+// as a set or a mark, is returned only if no other rule fits.
+func translates(chains map[string][]*snapshot.Rule, f snapshot.Flow) (found snapshot.Rule, there bool) {
+	var rule, maybe *snapshot.Rule
 	var walk func(chain string, sure bool, depth int) (ended bool)
 	walk = func(chain string, sure bool, depth int) bool {
-		for _, i := range chains[chain] {
-			r := rules[i]
+		for _, r := range chains[chain] {
 			if depth > maxDepth || !r.Source.Matches(f.Source.Addr()) || !r.Destination.Matches(f.Destination.Addr()) {
 				continue
 			}
 			taken := sure && !r.Conditional // the flow is known to come here and to match
 			switch {
-			case isTranslation(r) && r.To.IsValid() && r.To != f.SeenAs.Addr():
-			case isTranslation(r) && taken:
-				rule, found = r, true
+			case isTranslation(r.Target) && r.To.IsValid() && r.To != f.SeenAs.Addr():
+			case isTranslation(r.Target) && taken:
+				rule = r
 				return true
-			case isTranslation(r):
-				if maybe == nil {
-					maybe = &r
-				}
+			case isTranslation(r.Target):
+				maybe = cmp.Or(maybe, r)
 			case r.Target == "ACCEPT" && taken && r.Out == "":
 				return true
 			case r.Target == "RETURN" && taken && r.Out == "":
@@ -389,10 +385,10 @@ func translates(rules []snapshot.Rule, chains map[string][]int, f snapshot.Flow)
 		return false
 	}
 	walk("POSTROUTING", true, 0)
-	if !found && maybe != nil {
-		return *maybe, true
+	if rule = cmp.Or(rule, maybe); rule != nil {
+		return *rule, true
 	}
-	return rule, found
+	return found, false
 }
 
 // silentFor is for how long a flow must have been silent to count as ended, where the kernel does
@@ -455,8 +451,7 @@ func (d SNAT) byRule(node string, h *hidden) Finding {
 			node, len(h.pods), plural(len(h.pods), "pod", "pods"), h.rule.Text, routed, h.sayWanted())
 		return f
 	}
-	f.Says = fmt.Sprintf("%s, which is pod %s (%s): %s translates it, by the rule %q, although %s%s.",
-		h.sees(), h.pod(), h.flow.Source.Addr(), node, h.rule.Text, routed, h.sayWanted())
+	f.Says = fmt.Sprintf("%s: %s translates it, by the rule %q, although %s%s.", h.sees(), node, h.rule.Text, routed, h.sayWanted())
 	return f
 }
 
@@ -466,10 +461,8 @@ func (d SNAT) byProgram(node string, h *hidden) Finding {
 	programs := each.Of(h.programs, func(p snapshot.Program) string {
 		return fmt.Sprintf("BPF program %s on egress of %s", p.Name, p.Device)
 	})
-	f.Says = fmt.Sprintf("%s, which is pod %s (%s): no rule of %s translates it, and after the rules it passes %s, "+
-		"although %s %s a route to it (%s).",
-		h.sees(), h.pod(), h.flow.Source.Addr(), node, and(programs), and(h.route.routers), plural(len(h.route.routers), "has",
-			"have"), h.route.prefix)
+	f.Says = fmt.Sprintf("%s: no rule of %s translates it, and after the rules it passes %s, although %s %s a route to it (%s).",
+		h.sees(), node, and(programs), and(h.route.routers), plural(len(h.route.routers), "has", "have"), h.route.prefix)
 	return f
 }
 
@@ -480,15 +473,14 @@ func (d SNAT) stale(node string, h *hidden) Finding {
 		if f.State == Active {
 			f.State = Latent // nobody knows what else is on the node
 		}
-		f.Says = fmt.Sprintf("%s, which is pod %s (%s), although no rule of %s that was read translates it: a table of "+
-			"nftables that iptables has not made, which is not read, does so, or connection tracking keeps the translation of "+
-			"%d %s for as long as packets flow%s.",
-			h.sees(), h.pod(), h.flow.Source.Addr(), node, h.flows, plural(h.flows, "flow", "flows"), h.sayWanted())
+		f.Says = fmt.Sprintf("%s, although no rule of %s that was read translates it: a table of nftables that iptables has not made, "+
+			"which is not read, does so, or connection tracking keeps the translation of %d %s for as long as packets flow%s.",
+			h.sees(), node, h.flows, plural(h.flows, "flow", "flows"), h.sayWanted())
 		return f
 	}
-	f.Says = fmt.Sprintf("%s, which is pod %s (%s), although no rule of %s translates it any more: connection tracking "+
-		"keeps the translation of %d %s for as long as packets flow (conntrack -D -s %s ends it)%s.",
-		h.sees(), h.pod(), h.flow.Source.Addr(), node, h.flows, plural(h.flows, "flow", "flows"), h.flow.Source.Addr(), h.sayWanted())
+	f.Says = fmt.Sprintf("%s, although no rule of %s translates it any more: connection tracking keeps the translation of %d %s "+
+		"for as long as packets flow (conntrack -D -s %s ends it)%s.",
+		h.sees(), node, h.flows, plural(h.flows, "flow", "flows"), h.flow.Source.Addr(), h.sayWanted())
 	return f
 }
 
@@ -500,15 +492,13 @@ func (h *hidden) sayWanted() string {
 	return "; " + h.wanted
 }
 
-// sees says which source address the destination of the example sees.
+// sees says which source address the destination of the example sees, and whose it is.
 func (h *hidden) sees() string {
+	source := h.flow.Source.Addr()
+	pod, _ := each.First(h.pods, func(p snapshot.Pod) bool { return p.IP == source })
 	if h.host != "" {
-		return fmt.Sprintf("%s (%s) sees %s", h.host, h.flow.Destination, h.flow.SeenAs.Addr())
+		return fmt.Sprintf("%s (%s) sees %s, which is pod %s (%s)", h.host, h.flow.Destination, h.flow.SeenAs.Addr(), pod, source)
 	}
-	return fmt.Sprintf("%s receives %s packets from %s", h.flow.Destination, h.flow.Protocol, h.flow.SeenAs.Addr())
-}
-
-func (h *hidden) pod() snapshot.Pod {
-	pod, _ := each.First(h.pods, func(p snapshot.Pod) bool { return p.IP == h.flow.Source.Addr() })
-	return pod
+	return fmt.Sprintf("%s receives %s packets from %s, which is pod %s (%s)",
+		h.flow.Destination, h.flow.Protocol, h.flow.SeenAs.Addr(), pod, source)
 }

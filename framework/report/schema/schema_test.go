@@ -103,7 +103,7 @@ func generate(t *testing.T, name string, of reflect.Type) []byte {
 	options := &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{}}
 	for _, written := range []reflect.Type{
 		reflect.TypeFor[netip.Addr](), reflect.TypeFor[netip.Prefix](), reflect.TypeFor[netip.AddrPort](),
-		reflect.TypeFor[detect.Object](), reflect.TypeFor[framework.StepID](),
+		reflect.TypeFor[framework.StepID](),
 	} {
 		options.TypeSchemas[written] = text()
 	}
