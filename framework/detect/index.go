@@ -18,19 +18,21 @@ import (
 // for one goroutine.
 type Index struct {
 	history []snapshot.Snapshot
-	// routings are those of the routers of each snapshot, by name: of those that were asked for.
-	routings []map[string]*routing
+	// routings are those of routers that were asked for.
+	routings map[routerOf]*routing
 	// digests are those in image IDs.
 	digests map[string]string
 }
 
+// routerOf is a router by its name, and the place of the snapshot that it is of.
+type routerOf struct {
+	name     string
+	snapshot int
+}
+
 // NewIndex is of snapshots in order of time, as Run takes them.
 func NewIndex(history []snapshot.Snapshot) *Index {
-	x := &Index{history: history, routings: make([]map[string]*routing, len(history)), digests: map[string]string{}}
-	for i := range x.routings {
-		x.routings[i] = map[string]*routing{}
-	}
-	return x
+	return &Index{history, map[routerOf]*routing{}, map[string]string{}}
 }
 
 // Run returns the findings of detectors at the last of the snapshots, in their order; none without
@@ -51,10 +53,11 @@ func (x *Index) Run(detectors []Detector) []Finding {
 }
 
 func (x *Index) routing(i int, r snapshot.Router) *routing {
-	if x.routings[i][r.Name] == nil {
-		x.routings[i][r.Name] = newRouting(r)
+	of := routerOf{r.Name, i}
+	if x.routings[of] == nil {
+		x.routings[of] = newRouting(r)
 	}
-	return x.routings[i][r.Name]
+	return x.routings[of]
 }
 
 // pulled is the digest under which a container's image was pulled, as its method Pulled says.
@@ -113,9 +116,7 @@ func newView(s snapshot.Snapshot, p Peering, routingOf func(snapshot.Router) *ro
 		own: map[netip.Addr]bool{}, below: map[netip.Addr]bool{}, nodeAS: map[uint32]bool{}, peering: p,
 	}
 	v.intended, v.known = podRanges(s, p)
-	if p == Observed && unknownRanges(s, v.intended) != "" {
-		v.known = false
-	}
+	v.known = v.known && (p == Declared || unknownRanges(s, v.intended) == "")
 	for _, n := range s.Nodes.Items {
 		v.nodes[n.Name] = n
 		for _, a := range n.InternalIPs {
@@ -127,12 +128,10 @@ func newView(s snapshot.Snapshot, p Peering, routingOf func(snapshot.Router) *ro
 	}
 	if p == Observed {
 		for _, n := range s.Nodes.Items {
-			own := slices.Clone(n.KubeRouterAddresses)
-			if n.Calico.Address.IsValid() {
-				own = append(own, n.Calico.Address.Addr())
-			}
-			for _, a := range own {
-				v.addresses[a] = cmp.Or(v.addresses[a], n.Name)
+			for _, a := range slices.Concat(n.KubeRouterAddresses, []netip.Addr{n.Calico.Address.Addr()}) {
+				if a.IsValid() {
+					v.addresses[a] = cmp.Or(v.addresses[a], n.Name)
+				}
 			}
 		}
 	}

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// missing is a session of Calico's mesh that the list of nodes demands and that
-// is not up, as one of its two nodes reports it.
+// missing is a session of Calico's mesh that the list of nodes demands and that is not up, as one of its nodes reports it.
 type missing struct {
 	ends
 	// state and error are BIRD's; state is empty if the BIRD of one node has no
@@ -70,38 +70,28 @@ func missingSessions(s snapshot.Snapshot) []missing {
 }
 
 func with(all []missing, node string) []missing {
-	return slices.DeleteFunc(slices.Clone(all), func(m missing) bool { return m.from != node && m.to != node })
+	return each.Where(all, func(m missing) bool { return m.from == node || m.to == node })
 }
 
-// lackingSessions finds the nodes that lack sessions, though every address is
-// right. Those that have been missing for longer than sessions take to come up
-// make an active finding of their node, the others a pending one.
-func (a addressing) lackingSessions() []Finding {
+// lackingSessions finds the nodes that lack sessions, though every address is right. Those that have been missing for
+// longer than sessions take to come up make an active finding of their node, the others a pending one.
+func (a addressing) lackingSessions() (findings []Finding) {
 	all, since := a.lacking()
 	lasts := func(m missing) time.Duration { return a.now.Time.Sub(since[m.ends]) }
-	lasting := slices.DeleteFunc(slices.Clone(all), func(m missing) bool { return lasts(m) < sessionGrace })
-	var findings []Finding
+	add := func(state State, node, how, pending string, sessions []missing) {
+		findings = append(findings, Finding{Kind: SessionDown, State: state, Object: Named(node), Says: fmt.Sprintf(
+			"%s has lacked BGP sessions of Calico's mesh for %s, although Calico's address for it is the Node's InternalIP%s: %s.",
+			node, how, pending, saySessions(sessions))})
+	}
+	lasting := each.Where(all, func(m missing) bool { return lasts(m) >= sessionGrace })
 	for node, sessions := range byCulprit(lasting, lasting) {
-		findings = append(findings, Finding{
-			Kind: SessionDown, State: Active, Object: Named(node),
-			Says: fmt.Sprintf("%s has lacked BGP sessions of Calico's mesh for more than %s, although Calico's address for it "+
-				"is the Node's InternalIP: %s.",
-				node, sessionGrace, saySessions(sessions)),
-		})
+		add(Active, node, fmt.Sprintf("more than %s", sessionGrace), "", sessions)
 	}
 	// If all stays as it is, they will be reported together with those that have lasted.
-	pending := slices.DeleteFunc(slices.Clone(all), func(m missing) bool { return lasts(m) >= sessionGrace })
+	pending := each.Where(all, func(m missing) bool { return lasts(m) < sessionGrace })
 	for node, sessions := range byCulprit(pending, all) {
-		var longest time.Duration
-		for _, m := range sessions {
-			longest = max(longest, lasts(m))
-		}
-		findings = append(findings, Finding{
-			Kind: SessionDown, State: Pending, Object: Named(node),
-			Says: fmt.Sprintf("%s has lacked BGP sessions of Calico's mesh for %s, although Calico's address for it is the "+
-				"Node's InternalIP; pending: this becomes active after %s: %s.",
-				node, seconds(longest), sessionGrace, saySessions(sessions)),
-		})
+		longest := slices.Max(each.Of(sessions, lasts))
+		add(Pending, node, seconds(longest), fmt.Sprintf("; pending: this becomes active after %s", sessionGrace), sessions)
 	}
 	return findings
 }
@@ -129,7 +119,7 @@ func byCulprit(sessions, all []missing) map[string][]missing {
 // explains, and since when each has been missing in every snapshot, between the
 // same addresses. Snapshots older than the grace are not examined.
 func (a addressing) lacking() (all []missing, since map[ends]time.Time) {
-	all = slices.DeleteFunc(slices.Clone(a.missing), func(m missing) bool { return a.wrong[m.from] || a.wrong[m.to] })
+	all = each.Where(a.missing, func(m missing) bool { return !a.wrong[m.from] && !a.wrong[m.to] })
 	open := slices.Clone(all)
 	since = map[ends]time.Time{}
 	for _, at := range slices.Backward(a.history) {
@@ -152,16 +142,13 @@ func (a addressing) lacking() (all []missing, since map[ends]time.Time) {
 }
 
 func saySessions(all []missing) string {
-	var texts []string
-	for _, m := range all {
-		text := fmt.Sprintf("BIRD on %s has %s (%s) in state %s", m.from, m.target, m.to, m.state)
+	return and(few(each.Of(all, func(m missing) string {
 		switch {
 		case m.state == "":
-			text = fmt.Sprintf("BIRD on %s has no neighbour %s (%s)", m.from, m.target, m.to)
+			return fmt.Sprintf("BIRD on %s has no neighbour %s (%s)", m.from, m.target, m.to)
 		case m.error != "":
-			text += " (" + m.error + ")"
+			return fmt.Sprintf("BIRD on %s has %s (%s) in state %s (%s)", m.from, m.target, m.to, m.state, m.error)
 		}
-		texts = append(texts, text)
-	}
-	return and(few(texts))
+		return fmt.Sprintf("BIRD on %s has %s (%s) in state %s", m.from, m.target, m.to, m.state)
+	})))
 }

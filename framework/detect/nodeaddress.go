@@ -140,11 +140,10 @@ func (a addressing) claims(n snapshot.Node) []claim {
 	for _, addr := range a.cilium[n.Name] {
 		all = append(all, claim{"Cilium", "its CiliumNode", addr})
 	}
-	for _, addr := range n.KubeRouterAddresses {
-		if a.peering == Observed {
-			break
+	if a.peering == Declared {
+		for _, addr := range n.KubeRouterAddresses {
+			all = append(all, claim{"kube-router", "the annotation kube-router.io/bgp-local-addresses", addr})
 		}
-		all = append(all, claim{"kube-router", "the annotation kube-router.io/bgp-local-addresses", addr})
 	}
 	return all
 }
@@ -188,18 +187,15 @@ func chosen(agent snapshot.CalicoAgent) bool {
 
 // duplicates finds a node whose address another one has as well. Each of the two has a finding.
 func (a addressing) duplicates(n snapshot.Node) []Finding {
-	if !n.Calico.Address.IsValid() {
-		return nil
-	}
-	holder, there := a.holder(n.Name, n.Calico.Address.Addr())
+	addr := n.Calico.Address.Addr()
+	holder, there := a.holder(n.Name, addr)
 	if !there {
 		return nil
 	}
 	return []Finding{{
-		Kind: DuplicateAddress, State: Active, Object: Named(n.Name), Announcer: n.Calico.Address.Addr().String(),
-		Says: fmt.Sprintf("For %s, Calico uses address %s%s, and the same one for %s: on each of the two, BIRD takes the "+
-			"other's address for its own.",
-			n.Name, n.Calico.Address.Addr(), a.sayInterface(n, n.Calico.Address.Addr()), holder),
+		Kind: DuplicateAddress, State: Active, Object: Named(n.Name), Announcer: addr.String(), Says: fmt.Sprintf(
+			"For %s, Calico uses address %s%s, and the same one for %s: on each of the two, BIRD takes the other's address for its own.",
+			n.Name, addr, a.sayInterface(n, addr), holder),
 	}}
 }
 
@@ -231,14 +227,14 @@ func (a addressing) next(n snapshot.Node) []Finding {
 		return nil
 	}
 	method := cmp.Or(agent.Method, autodetection.FirstFound)
-	f := Finding{Kind: NextAddress, State: Latent, Object: Named(n.Name), Announcer: choice.Address.Addr().String()}
-	f.Says = fmt.Sprintf("Calico will change the address of %s from %s to %s%s at its next autodetection, every %s or at its next start: "+
-		"its method is %s, and the Node's InternalIP is %s.",
-		n.Name, n.Calico.Address.Addr(), choice.Address.Addr(), a.sayInterface(n, choice.Address.Addr()), agent.Poll, method, and(n.InternalIPs))
-	if holder, taken := a.holder(n.Name, choice.Address.Addr()); taken {
-		f.Says = strings.TrimSuffix(f.Says, ".") + fmt.Sprintf("; %s has that address already, so calico-node will exit.", holder)
+	to, exits := choice.Address.Addr(), ""
+	if holder, taken := a.holder(n.Name, to); taken {
+		exits = fmt.Sprintf("; %s has that address already, so calico-node will exit", holder)
 	}
-	return []Finding{f}
+	return []Finding{{Kind: NextAddress, State: Latent, Object: Named(n.Name), Announcer: to.String(), Says: fmt.Sprintf(
+		"Calico will change the address of %s from %s to %s%s at its next autodetection, every %s or at its next start: "+
+			"its method is %s, and the Node's InternalIP is %s%s.",
+		n.Name, n.Calico.Address.Addr(), to, a.sayInterface(n, to), agent.Poll, method, and(n.InternalIPs), exits)}}
 }
 
 // added finds interfaces that appeared after boot. It is for nodes of which Calico's
@@ -277,12 +273,8 @@ func (a addressing) host(n snapshot.Node, interfaces []snapshot.Interface) autod
 // main table: the route's own source, else the first address of the interface
 // in whose subnet the next hop is, else its first.
 func source(routes []snapshot.Route, interfaces []snapshot.Interface, to netip.Addr) (netip.Addr, error) {
-	for _, i := range interfaces { // the kernel looks into the table local first
-		for _, p := range i.Addresses {
-			if p.Addr() == to {
-				return to, nil
-			}
-		}
+	if slices.ContainsFunc(interfaces, func(i snapshot.Interface) bool { return has(i, to) }) {
+		return to, nil // the kernel looks into the table local first
 	}
 	best := snapshot.RouteTo(routes, to)
 	if best == nil || best.Type != snapshot.RouteUnicast || len(best.NextHops) == 0 {
@@ -293,11 +285,7 @@ func source(routes []snapshot.Route, interfaces []snapshot.Interface, to netip.A
 	}
 	var found []netip.Addr
 	for _, hop := range best.NextHops {
-		via := hop.Address
-		if !via.IsValid() {
-			via = to
-		}
-		if addr := sourceOn(interfaces, hop.Interface, via); addr.IsValid() && !slices.Contains(found, addr) {
+		if addr := sourceOn(interfaces, hop.Interface, cmp.Or(hop.Address, to)); addr.IsValid() && !slices.Contains(found, addr) {
 			found = append(found, addr)
 		}
 	}
@@ -308,6 +296,10 @@ func source(routes []snapshot.Route, interfaces []snapshot.Interface, to netip.A
 		return found[0], nil
 	}
 	return netip.Addr{}, fmt.Errorf("the route has several next hops, from %s", and(found))
+}
+
+func has(i snapshot.Interface, addr netip.Addr) bool {
+	return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == addr })
 }
 
 func sourceOn(interfaces []snapshot.Interface, name string, via netip.Addr) netip.Addr {
@@ -336,7 +328,7 @@ func (a addressing) sayInterface(n snapshot.Node, addr netip.Addr) string {
 		return ""
 	}
 	for _, i := range interfaces {
-		if !slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == addr }) {
+		if !has(i, addr) {
 			continue
 		}
 		if how, appeared := a.appeared(n, i); appeared {
@@ -356,16 +348,14 @@ func (a addressing) appeared(n snapshot.Node, i snapshot.Interface) (how string,
 		return fmt.Sprintf("%s (at %s)", after, i.Since.Format(time.TimeOnly)), true
 	}
 	for _, s := range a.history {
-		earlier, read := each.First(s.NodeNetworks, func(o snapshot.NodeNetwork) bool {
-			return o.Node == n.Name && o.Interfaces.Read
-		})
+		earlier, read := each.First(s.NodeNetworks, func(o snapshot.NodeNetwork) bool { return o.Node == n.Name && o.Interfaces.Read })
 		same := func(e snapshot.Interface) bool { return e.Name == i.Name && e.Index == i.Index }
 		if read && !slices.ContainsFunc(earlier.Interfaces.Items, same) {
 			return fmt.Sprintf("%s (after %s)", after, s.Time.Format(time.TimeOnly)), true
 		}
 	}
 	for _, first := range a.networks[n.Name] {
-		known := slices.ContainsFunc(first.Addresses, func(p netip.Prefix) bool { return slices.Contains(n.InternalIPs, p.Addr()) })
+		known := slices.ContainsFunc(n.InternalIPs, func(a netip.Addr) bool { return has(first, a) })
 		if known && first.Index < i.Index {
 			return fmt.Sprintf("was added after %s (index %d, after %d)", first.Name, i.Index, first.Index), true
 		}

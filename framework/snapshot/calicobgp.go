@@ -3,7 +3,10 @@ package snapshot
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // CalicoBGP is the Speaker of what Calico announces of Services.
@@ -45,12 +48,10 @@ func (c *cluster) calicoAdvertisements(ctx context.Context) ([]BGPAdvertisement,
 				return nil, fmt.Errorf("%s: spec.serviceLoadBalancerIPs: %w", of, err)
 			}
 			b := BGPAdvertisement{Name: "serviceLoadBalancerIPs " + block.CIDR, Speaker: CalicoBGP, Ranges: []AddressRange{r}}
-			if prefixes, err := parsePrefixes([]string{block.CIDR}); err == nil {
-				length := &b.AggregationLength
-				if !r.First.Is4() {
-					length = &b.AggregationLengthV6
-				}
-				*length = prefixes[0].Bits()
+			if p, err := netip.ParsePrefix(block.CIDR); err == nil && p.Addr().Is4() {
+				b.AggregationLength = p.Bits()
+			} else if err == nil {
+				b.AggregationLengthV6 = p.Bits()
 			}
 			all = append(all, b)
 		}
@@ -62,13 +63,8 @@ func (c *cluster) calicoAdvertisements(ctx context.Context) ([]BGPAdvertisement,
 	if err != nil {
 		return nil, err
 	}
-	var announce []string
-	for _, n := range nodes {
-		if !n.is.Excluded {
-			announce = append(announce, n.name)
-		}
-	}
-	slices.Sort(announce)
+	nodes = each.Where(nodes, func(n *object[Node]) bool { return !n.is.Excluded })
+	announce := slices.Sorted(slices.Values(each.Of(nodes, func(n *object[Node]) string { return n.name })))
 	for i := range all {
 		all[i].Nodes = announce
 	}

@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -290,17 +288,5 @@ func labelsOf[T any](o *object[T], prefix string) map[string]string {
 	all := map[string]string{}
 	maps.Copy(all, o.labels)
 	all[prefix+".name"], all[prefix+".namespace"] = o.name, o.namespace
-	return all
-}
-
-// balancerIPs are the addresses in the status of a Service of type LoadBalancer. Some load
-// balancers have a name in place of an address.
-func balancerIPs(s *corev1.Service) []netip.Addr {
-	var all []netip.Addr
-	for _, ingress := range s.Status.LoadBalancer.Ingress {
-		if ip, err := netip.ParseAddr(ingress.IP); err == nil && s.Spec.Type == corev1.ServiceTypeLoadBalancer {
-			all = append(all, ip)
-		}
-	}
 	return all
 }

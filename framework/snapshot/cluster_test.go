@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -255,6 +256,104 @@ func TestClusterErrors(t *testing.T) {
 			if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 				t.Errorf("error %v, want %s", err, tt.want)
 			}
+		})
+	}
+}
+
+func TestConfigMaps(t *testing.T) {
+	const path = "/api/v1/namespaces/kube-system/configmaps/"
+	data := map[string]string{"masquerade": "false"}
+	access := fakeAccess{api: serve(t, map[string]http.HandlerFunc{
+		path + "cilium-config": protobuf(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cilium-config"}, Data: data}),
+		path + "kube-proxy":    protobuf(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kube-proxy"}}),
+	})}
+	ours, proxies, none := ConfigMaps("kube-system/cilium-config"), ConfigMaps("kube-system/kube-proxy"), ConfigMaps("kube-system/other")
+	want := []ConfigMap{{Namespace: "kube-system", Name: "cilium-config", Data: data}, {Namespace: "kube-system", Name: "kube-proxy"}}
+	// Two detectors may read two ConfigMaps, or the same one.
+	if got := open(t, access, proxies, ours, proxies).Collect(t.Context()).ConfigMaps; !got.Read || !cmp.Equal(got.Items, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	unavailable := open(t, access, ours, none).Collect(t.Context()).Unavailable()
+	if len(unavailable) != 1 || !strings.HasPrefix(unavailable[0].String(), "ConfigMaps: reading ConfigMap kube-system/other: ") {
+		t.Errorf("unavailable %q, want the ConfigMap that is not there", unavailable)
+	}
+}
+
+func TestPodIPs(t *testing.T) {
+	text := func(a netip.Addr) string { return strings.TrimPrefix(a.String(), netip.Addr{}.String()) } // "" for none
+	for _, test := range []struct {
+		name, first string
+		all         []string
+		ip, ipv6    string
+	}{
+		{"IPv4", "10.0.0.1", []string{"10.0.0.1"}, "10.0.0.1", ""},
+		{"IPv6", "fd00::1", []string{"fd00::1"}, "fd00::1", ""},
+		{"both", "10.0.0.1", []string{"10.0.0.1", "fd00::1"}, "10.0.0.1", "fd00::1"},
+		{"both, IPv6 first", "fd00::1", []string{"fd00::1", "10.0.0.1"}, "10.0.0.1", "fd00::1"},
+		{"none yet", "", nil, "", ""},
+	} {
+		o := &corev1.Pod{Status: corev1.PodStatus{PodIP: test.first}}
+		for _, ip := range test.all {
+			o.Status.PodIPs = append(o.Status.PodIPs, corev1.PodIP{IP: ip})
+		}
+		ip, ipv6, err := podIPs(o)
+		must.NoError(t, err)
+		must.Equal(t, test.name, [2]string{test.ip, test.ipv6}, [2]string{text(ip), text(ipv6)})
+	}
+}
+
+// A cluster without Cilium gets it while one collector goes on, with v2alpha1 alone; then its server
+// starts anew, and does not know the lists for a moment.
+func TestListOfAnotherVersion(t *testing.T) {
+	var phase atomic.Int32
+	const group = "/apis/cilium.io/"
+	list := answer(http.StatusOK, `{"kind":"CiliumBGPClusterConfigList","apiVersion":"cilium.io/v2alpha1","metadata":{"resourceVersion":"1"},"items":[]}`)
+	not := answer(http.StatusNotFound, "404 page not found\n")
+	c := clusterOf(t, map[string]http.HandlerFunc{
+		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions": func(w http.ResponseWriter, r *http.Request) {
+			names := []string{"ciliumbgpclusterconfigs.cilium.io"}
+			answer(http.StatusOK, definitionsOf(names[:min(1, phase.Load())]...))(w, r)
+		},
+		group + "v2/ciliumbgpclusterconfigs": not,
+		group + "v2alpha1/ciliumbgpclusterconfigs": func(w http.ResponseWriter, r *http.Request) {
+			map[bool]http.HandlerFunc{true: list, false: not}[phase.Load() == 1](w, r)
+		},
+	})
+	for i := range 3 {
+		phase.Store(int32(i))
+		c.lists.begin(t.Context())
+		// In the end the definition is there, and the list is 404.
+		must.Equal(t, i, i == 2, must.Err(ciliumBGP(t.Context(), c, ciliumClusterConfigs)) != nil)
+	}
+}
+
+// A snapshot tells how far the API server's clock is ahead, and ages of objects are by it.
+func TestServerAhead(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		ahead  time.Duration
+		date   string // in place of the time
+		within [2]time.Duration
+	}{
+		{"the same clock", 0, "", [2]time.Duration{0, 0}},
+		{"an hour ahead", time.Hour, "", [2]time.Duration{time.Hour - 5*time.Second, time.Hour + time.Second}},
+		{"a day behind", -24 * time.Hour, "", [2]time.Duration{-24*time.Hour - 5*time.Second, -24*time.Hour + time.Second}},
+		{"no time that can be read", time.Hour, "soon", [2]time.Duration{0, 0}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			nodes := protobuf(t, &corev1.NodeList{})
+			api := serve(t, map[string]http.HandlerFunc{nodesPath: func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Date", time.Now().Add(test.ahead).UTC().Format(http.TimeFormat))
+				if test.date != "" {
+					w.Header().Set("Date", test.date)
+				}
+				nodes(w, r)
+			}})
+			s := open(t, fakeAccess{api: api}, Nodes).Collect(t.Context())
+			if s.ServerAhead < test.within[0] || s.ServerAhead > test.within[1] || !s.Nodes.Read {
+				t.Errorf("%s ahead, want %s", s.ServerAhead, test.within)
+			}
+			must.Equal(t, "what was created at this machine's time", s.ServerAhead, s.Age(s.Time))
 		})
 	}
 }

@@ -47,9 +47,12 @@ var listedDefinitions = listing(resource{
 // that were there first). The definitions themselves are read from etcd. While the list has not been
 // read since, what was found out stays: a snapshot may be taken several times a second.
 func (c *cluster) absent(ctx context.Context, err error, versions ...*resource) error {
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
 	r := versions[0]
-	if _, known := c.absentees.Load(r); known || !apierrors.IsNotFound(err) {
-		return notFoundIsNil(err)
+	if _, known := c.absentees.Load(r); known {
+		return nil
 	}
 	name := r.GroupResource().String()
 	switch definitions, unread := listedDefinitions.in(ctx, c); {
@@ -64,11 +67,4 @@ func (c *cluster) absent(ctx context.Context, err error, versions ...*resource) 
 	}
 	c.absentees.Store(r, true)
 	return nil
-}
-
-func notFoundIsNil(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

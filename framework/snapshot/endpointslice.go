@@ -4,11 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // EndpointSlice is an EndpointSlice of a Service.
@@ -112,7 +113,6 @@ func endpointSliceOf(o *discoveryv1.EndpointSlice) (EndpointSlice, error) {
 		s.Ready, s.ReadyOn = append(s.Ready, ip), append(s.ReadyOn, node)
 		s.Hinted = s.Hinted || e.Hints != nil && len(e.Hints.ForZones)+len(e.Hints.ForNodes) > 0
 	}
-	slices.Sort(s.ReadyNodes)
-	s.ReadyNodes = slices.Compact(s.ReadyNodes)
+	s.ReadyNodes = each.Once(s.ReadyNodes)
 	return s, nil
 }

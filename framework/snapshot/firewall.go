@@ -12,9 +12,8 @@ type Firewall struct {
 
 // Firewalls is the source of the nodes' filter tables. It needs root on the
 // machine of the nodes' containers.
-var Firewalls = perNode("filter tables", firewallReader, func(s *Snapshot) *[]Firewall { return &s.Firewalls })
-
-func (f Firewall) on() string { return f.Node }
+var Firewalls = perNode("filter tables", firewallReader, func(f Firewall) string { return f.Node },
+	func(s *Snapshot) *[]Firewall { return &s.Firewalls })
 
 func (f Firewall) parts() []part {
 	return []part{listPart("filter table of "+f.Node, f.Rules, ruleState("filter table", f.Node))}

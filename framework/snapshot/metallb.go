@@ -121,6 +121,14 @@ type bgpAdvertisement struct {
 	} `json:"spec"`
 }
 
+// nodeSelectors has one that selects all nodes where there is none.
+func (a bgpAdvertisement) nodeSelectors() []metav1.LabelSelector {
+	if len(a.Spec.NodeSelectors) == 0 {
+		return []metav1.LabelSelector{{}}
+	}
+	return a.Spec.NodeSelectors
+}
+
 type ipAddressPool struct {
 	Spec struct {
 		Addresses         []string        `json:"addresses"`
@@ -199,16 +207,11 @@ func (c *cluster) metalLBAdvertisements(ctx context.Context) ([]BGPAdvertisement
 			}
 			b.Ranges = append(b.Ranges, pool.is.Ranges...)
 		}
-		for _, node := range nodes {
-			selected, err := anySelects(o.Spec.NodeSelectors, node.labels)
-			if err != nil {
-				return nil, fmt.Errorf("%s: spec.nodeSelectors: %w", of, err)
-			}
-			if selected || len(o.Spec.NodeSelectors) == 0 {
-				b.Nodes = append(b.Nodes, node.name)
-			}
+		by, err := selection(nodes, o.nodeSelectors())
+		if err != nil {
+			return nil, fmt.Errorf("%s: spec.nodeSelectors: %w", of, err)
 		}
-		slices.Sort(b.Nodes)
+		b.Nodes = by.Nodes
 		all = append(all, b)
 	}
 	slices.SortFunc(all, func(a, b BGPAdvertisement) int {
@@ -248,3 +251,26 @@ func lastAddress(p netip.Prefix) netip.Addr {
 	last, _ := netip.AddrFromSlice(bytes)
 	return last
 }
+
+// MetalLBPeer is a BGPPeer of MetalLB (metallb.io/v1beta2).
+type MetalLBPeer struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// BFDProfile is the name of its BFDProfile; empty: its sessions have no BFD.
+	BFDProfile string `json:"bfd_profile,omitempty"`
+}
+
+func (p MetalLBPeer) String() string { return p.Namespace + "/" + p.Name }
+
+// MetalLBPeers is the source of MetalLB's BGPPeers, in order of namespace and name. A cluster that does
+// not know the resource has none.
+var MetalLBPeers = listSource("BGPPeers of MetalLB", metalLBPeers, func(s *Snapshot) *List[MetalLBPeer] { return &s.MetalLBPeers }, nil)
+
+var metalLBPeers = customAs(schema.GroupVersionResource{Group: metalLB.Group, Version: "v1beta2", Resource: "bgppeers"}, "BGPPeers",
+	func(o *unstructured.Unstructured, of struct {
+		Spec struct {
+			BFDProfile string `json:"bfdProfile"`
+		} `json:"spec"`
+	}) (MetalLBPeer, bool, error) {
+		return MetalLBPeer{Namespace: o.GetNamespace(), Name: o.GetName(), BFDProfile: of.Spec.BFDProfile}, true, nil
+	})

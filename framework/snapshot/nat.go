@@ -54,9 +54,8 @@ func (f Flow) Translated() bool { return f.SeenAs.Addr() != f.Source.Addr() }
 
 // NAT is the source of what the nodes do to the addresses of packets. It needs
 // root on the machine of the nodes' containers.
-var NAT = perNode("nat tables", natReader, func(s *Snapshot) *[]NodeNAT { return &s.NAT })
-
-func (n NodeNAT) on() string { return n.Node }
+var NAT = perNode("nat tables", natReader, func(n NodeNAT) string { return n.Node },
+	func(s *Snapshot) *[]NodeNAT { return &s.NAT })
 
 func (n NodeNAT) parts() []part {
 	return []part{

@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -64,8 +63,8 @@ func (o Own) has(sets ...[]string) ([]bool, error) {
 		return nil, fmt.Errorf("looking whether a question would load a module: %w", err)
 	}
 	there, symbols := make([]bool, len(sets)), 0
-	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
-		words := strings.Fields(lines.Text()) // address, type, name, perhaps [module]
+	for line := range bytes.Lines(text) {
+		words := strings.Fields(string(line)) // address, type, name, perhaps [module]
 		if len(words) < 3 {
 			continue
 		}

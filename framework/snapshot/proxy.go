@@ -91,7 +91,8 @@ const proxyTimeout = 15 * time.Second
 
 // Proxies is the source of the nodes' kube-proxies and their tables. That takes
 // a command on each node for every snapshot.
-var Proxies = perNode("kube-proxies", proxyReader, func(s *Snapshot) *[]Proxy { return &s.Proxies }).within(proxyTimeout)
+var Proxies = perNode("kube-proxies", proxyReader, func(p Proxy) string { return p.Node },
+	func(s *Snapshot) *[]Proxy { return &s.Proxies }).within(proxyTimeout)
 
 // NFTables is a mode of kube-proxy.
 const NFTables = "nftables"
@@ -119,8 +120,6 @@ func (p *Proxy) readNFTables(ctx context.Context, m Machine) (err error) {
 	}
 	return err
 }
-
-func (p Proxy) on() string { return p.Node }
 
 func (p Proxy) parts() []part {
 	return []part{{what: "kube-proxy of " + p.Node, read: p.Read, why: p.Error, state: p.state}}

@@ -66,11 +66,7 @@ func (c *cluster) nodeSelections(ctx context.Context) ([]NodeSelection, error) {
 		add("CiliumBGPPeeringPolicy", nodeSelector, o, o.name, o.err, *cmp.Or(o.is.Spec.NodeSelector, every))
 	}
 	for _, o := range advertisements {
-		selectors := o.is.Spec.NodeSelectors
-		if len(selectors) == 0 {
-			selectors = []metav1.LabelSelector{{}}
-		}
-		add("BGPAdvertisement", "spec.nodeSelectors", o, o.namespace+"/"+o.name, o.err, selectors...)
+		add("BGPAdvertisement", "spec.nodeSelectors", o, o.namespace+"/"+o.name, o.err, o.is.nodeSelectors()...)
 	}
 	slices.SortStableFunc(all, func(a, b NodeSelection) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) })
 	return all, err

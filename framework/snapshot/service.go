@@ -108,13 +108,15 @@ var listedServices = listing(resource{
 func serviceOf(o *corev1.Service) (Service, error) {
 	s := Service{Namespace: same(o.Namespace), Name: o.Name, Created: o.CreationTimestamp.Time}
 	s.Local = o.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
-	s.LoadBalancerIPs = balancerIPs(o)
-	s.InternalLocal = o.Spec.InternalTrafficPolicy != nil && *o.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
-	for _, label := range []string{labelProxyName, corev1.IsHeadlessService} {
-		if _, has := o.Labels[label]; has {
-			s.OtherProxy = true
+	for _, ingress := range o.Status.LoadBalancer.Ingress { // some load balancers have a name in place of an address
+		if ip, err := netip.ParseAddr(ingress.IP); err == nil && o.Spec.Type == corev1.ServiceTypeLoadBalancer {
+			s.LoadBalancerIPs = append(s.LoadBalancerIPs, ip)
 		}
 	}
+	s.InternalLocal = o.Spec.InternalTrafficPolicy != nil && *o.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
+	_, other := o.Labels[labelProxyName]
+	_, headless := o.Labels[corev1.IsHeadlessService]
+	s.OtherProxy = other || headless
 	if o.Spec.LoadBalancerClass != nil {
 		s.Class = same(*o.Spec.LoadBalancerClass)
 	}

@@ -8,7 +8,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Parse decodes the JSON of a snapshot with at most so many objects, and ten times as many values.
@@ -97,21 +100,18 @@ type List[T any] struct {
 // Unavailable returns what could not be read.
 func (s Snapshot) Unavailable() []Missing {
 	var all []Missing
-	say := func(what string, read bool, why string) {
-		if !read {
-			all = append(all, Missing{what, why})
-		}
-	}
 	for _, asked := range s.Sources {
 		i := slices.IndexFunc(kinds, func(k *kind) bool { return k.name == asked.Name })
 		switch {
 		case asked.Unreachable != "":
-			say(asked.Name, false, asked.Unreachable)
+			all = append(all, Missing{asked.Name, asked.Unreachable})
 		case i < 0: // of a stored snapshot
-			say(asked.Name, false, "no source has that name")
+			all = append(all, Missing{asked.Name, "no source has that name"})
 		default:
 			for _, p := range kinds[i].parts(s) {
-				say(p.what, p.read, p.why)
+				if !p.read {
+					all = append(all, Missing{p.what, p.why})
+				}
 			}
 		}
 	}
@@ -157,4 +157,30 @@ func Only(all []Snapshot, sources ...Source) []Snapshot {
 		}
 	}
 	return seen
+}
+
+// Missing is something that was not read.
+type Missing struct {
+	Source string
+	Reason string
+}
+
+// Forbidden reports whether RBAC does not permit to read it.
+func (m Missing) Forbidden() bool { return strings.Contains(m.Reason, NotPermitted) }
+
+// String is SOURCE: REASON.
+func (m Missing) String() string { return m.Source + ": " + m.Reason }
+
+// MarshalText implements encoding.TextMarshaler, as String does it.
+func (m Missing) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler. No source has a colon and a space in its name.
+func (m *Missing) UnmarshalText(text []byte) error {
+	m.Source, m.Reason, _ = strings.Cut(string(text), ": ")
+	return nil
+}
+
+// Sentences joins what was not read, in one line.
+func Sentences(all []Missing) string {
+	return each.Joined(all, "; ", Missing.String)
 }

@@ -8,11 +8,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/distribution/reference"
 	"golang.org/x/mod/semver"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/relapse-dev/relapse/topology/each"
 )
@@ -135,21 +135,18 @@ func resolve(ctx context.Context, registry Registry, workloads []Workload, pods 
 		}
 	}
 	l := List[Tag]{Read: true, Items: each.Of(slices.Sorted(maps.Keys(images)), func(image string) Tag { return Tag{Image: image} })}
-	var all sync.WaitGroup
-	places := make(chan struct{}, maxResolving)
+	var all errgroup.Group
+	all.SetLimit(maxResolving)
 	for i := range l.Items {
-		all.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
-			digest, err := registry.Resolve(ctx, l.Items[i].Image)
-			if err != nil {
-				l.Items[i].Error = err.Error()
-				return
+		tag := &l.Items[i]
+		all.Go(func() (err error) {
+			if tag.Digest, err = registry.Resolve(ctx, tag.Image); err != nil {
+				tag.Digest, tag.Error = "", err.Error()
 			}
-			l.Items[i].Digest = digest
+			return nil
 		})
 	}
-	all.Wait()
+	_ = all.Wait() // each error is its tag's
 	l.Took = time.Since(began)
 	return l
 }
