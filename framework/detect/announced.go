@@ -48,7 +48,6 @@ type intents struct {
 	nodeRanges bool
 }
 
-// ciliumIntent is what a node announces of its ranges.
 type ciliumIntent struct {
 	// pools are those that it announces. The one without a name are the ranges in podCIDRs.
 	pools map[poolOf]bool

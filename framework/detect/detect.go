@@ -54,7 +54,6 @@ func Forget(history []snapshot.Snapshot) {
 // State is the severity of a finding.
 type State string
 
-// States of a finding.
 const (
 	// Hint: information for the operator. Nothing is wrong.
 	Hint State = "hint"

@@ -32,7 +32,6 @@ func detected(t *testing.T, d Detector, history []snapshot.Snapshot) []Finding {
 
 func sentenceOf(f Finding) string { return f.Says }
 
-// greedy finds something in each part of a snapshot that it sees.
 type greedy struct{ reads []snapshot.Source }
 
 func (greedy) Name() string               { return "greedy" }
@@ -71,8 +70,6 @@ func TestLookShowsOnlyWhatIsRead(t *testing.T) {
 	}
 }
 
-// Of a long history, flows and sockets are left as far back as a detector looks at
-// them, and all else everywhere.
 func TestForget(t *testing.T) {
 	for _, c := range []struct {
 		name string

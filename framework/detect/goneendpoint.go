@@ -47,7 +47,6 @@ func (d GoneEndpoints) Detect(history []snapshot.Snapshot, _ *Index) []Finding {
 	}
 	indexed := lookups(history)
 	last := indexed[len(indexed)-1]
-	// targets are the UDP ports of Services, by address.
 	targets := map[netip.AddrPort][]target{}
 	for i, service := range now.Services.Items {
 		for j, port := range service.Ports {

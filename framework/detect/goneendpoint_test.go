@@ -36,10 +36,6 @@ func statsd(seconds float64, ready ...string) snapshot.Snapshot {
 }
 
 func TestGoneEndpoints(t *testing.T) {
-	changed := func(s snapshot.Snapshot, change func(*snapshot.Snapshot)) snapshot.Snapshot {
-		change(&s)
-		return s
-	}
 	const old, other = "10.60.65.4", "10.60.65.5"
 	silent := func(by time.Duration) func(*snapshot.Snapshot) {
 		return func(s *snapshot.Snapshot) { s.NAT[0].Flows.Items[0].Expires -= by }

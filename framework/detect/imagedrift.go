@@ -64,7 +64,6 @@ func (d ImageDrift) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 // useKey is what must stay the same for an image to drift.
 type useKey struct{ owner, container, image string }
 
-// seenImage is one container in one pod, now or earlier.
 type seenImage struct {
 	digest, template, node string
 }
@@ -187,8 +186,6 @@ func drift(u imageUse, image string, seen []seenImage, arch func(string) string,
 	return f, true
 }
 
-// onEachArchitecture is the finding of a reference under which nodes of one architecture run one
-// image, and nodes of others another.
 func onEachArchitecture(u imageUse, image string, seen []seenImage, arch func(string) string) Finding {
 	running := map[string][]string{}
 	for _, s := range seen {

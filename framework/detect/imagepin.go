@@ -88,8 +88,6 @@ type imageUse struct {
 var networking = regexp.MustCompile(`(?i)\b(antrea|calico|canal|cilium|coredns|flannel|frr|hubble|kube-dns|kube-ovn|kube-proxy|` +
 	`kube-router|kube-vip|metallb|multus|node-?local-?dns|ovn|ovs|tigera|typha|weave|whereabouts)`)
 
-// networks reports whether the network depends on the container: it is in the nodes' network, or its image or
-// workload has the name of a program of the network.
 func (u imageUse) networks() bool {
 	return u.host || networking.MatchString(u.owner) || networking.MatchString(path.Base(u.container.Image))
 }
@@ -179,7 +177,6 @@ const shortDigest = len("sha256:") + 12
 
 func short(digest string) string { return digest[:min(len(digest), shortDigest)] }
 
-// sayImages says which nodes run what, in a stable order.
 func sayImages(nodes map[string][]string, one, many string) string {
 	var says []string
 	for digest, on := range nodes {

@@ -92,7 +92,6 @@ func (w *imageWorld) but(change func(*imageWorld)) *imageWorld {
 	return w
 }
 
-// brief is what tests compare of a finding, beside its sentence.
 type brief struct {
 	Kind   string
 	State  State

@@ -17,11 +17,9 @@ import (
 // Index are snapshots in order of time, with what is made of them once for all detectors. It is
 // for one goroutine.
 type Index struct {
-	history []snapshot.Snapshot
-	// routings are those of routers that were asked for.
+	history  []snapshot.Snapshot
 	routings map[routerOf]*routing
-	// digests are those in image IDs.
-	digests map[string]string
+	digests  map[string]string // by image ID
 }
 
 // routerOf is a router by its name, and the place of the snapshot that it is of.
@@ -60,7 +58,6 @@ func (x *Index) routing(i int, r snapshot.Router) *routing {
 	return x.routings[of]
 }
 
-// pulled is the digest under which a container's image was pulled, as its method Pulled says.
 func (x *Index) pulled(c snapshot.RunningContainer) string {
 	digest, known := x.digests[c.ImageID]
 	if !known {
@@ -85,7 +82,6 @@ func newViews(history []snapshot.Snapshot, x *Index, p Peering) views {
 
 func (vs views) now() *view { return vs[len(vs)-1]() }
 
-// view is what a detector sees of one snapshot, indexed.
 type view struct {
 	*lookup
 	peering Peering
@@ -197,7 +193,6 @@ func (v *view) router(name string) (*router, bool) {
 
 type router struct {
 	snapshot.Router
-	// routing is made when it is first asked for, as what follows from it.
 	routing func() *routing
 	// peers are the nodes that are BGP neighbours, in any state, and sessions the oldest
 	// established session with each.
@@ -307,7 +302,6 @@ func defaultHops(s snapshot.Router) map[netip.Addr]bool {
 	return all
 }
 
-// linksWith are the router's own links with these addresses.
 func (r *router) linksWith(addresses iter.Seq[netip.Addr]) *bart.Lite {
 	var links bart.Lite
 	for a := range addresses {
@@ -348,7 +342,6 @@ func (v *view) familiesOf(r *router) families {
 	return of
 }
 
-// announcers are the nodes that announce something to a router by BGP, of the family of a prefix.
 func (r *router) announcers(p netip.Prefix) announcers {
 	return r.families().announcers[!p.Addr().Is4()]
 }

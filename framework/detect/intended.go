@@ -21,8 +21,7 @@ type intended struct {
 	// origins are in order of age, the eldest claim first. The allocators give a range to
 	// one node; where one has more, two objects claim it.
 	origins *bart.Table[[]origin]
-	// ranges are the prefixes of each node.
-	ranges map[string][]netip.Prefix
+	ranges  map[string][]netip.Prefix
 	// pools are the names of the pools that ranges are of. A range without one is of none, or
 	// its pool is not known.
 	pools map[netip.Prefix]string
@@ -149,7 +148,6 @@ func (i intended) add(o origin, prefixes ...netip.Prefix) {
 	}
 }
 
-// record is the object that says that a node owns a range.
 func (i intended) record(node string) string {
 	if i.layer == calicoLayer {
 		return i.layer + " of " + node

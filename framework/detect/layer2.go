@@ -65,7 +65,6 @@ func (d Layer2) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 	return findings
 }
 
-// links are the addresses of Services on the links of routers.
 type links struct {
 	*view
 	// at are the Services with an address, those that have endpoints.
@@ -73,7 +72,6 @@ type links struct {
 	entries map[netip.Addr][]linkEntry
 }
 
-// linkEntry is how a router sends what is for an address.
 type linkEntry struct {
 	snapshot.LinkNeighbor
 	router string
@@ -145,7 +143,6 @@ func (l *links) of(a netip.Addr) []Finding {
 	return all
 }
 
-// sayHolder says who says that a node announces an address.
 func sayHolder(o snapshot.L2Announcement) string {
 	if o.Lease != "" {
 		return fmt.Sprintf("%s, which holds the lease %s,", o.Node, o.Lease)

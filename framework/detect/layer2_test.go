@@ -34,10 +34,10 @@ func answering(after time.Duration) *world {
 }
 
 // changes makes one change of several.
-func changes(all ...func(*world)) func(*world) {
-	return func(w *world) {
+func changes[T any](all ...func(*T)) func(*T) {
+	return func(of *T) {
 		for _, change := range all {
-			change(w)
+			change(of)
 		}
 	}
 }

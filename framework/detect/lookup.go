@@ -83,7 +83,6 @@ func newLookup(s snapshot.Snapshot) *lookup {
 	return l
 }
 
-// grouped has the items of a list by key, in order.
 func grouped[T any](items []T, key func(*T) string) func() map[string][]*T {
 	return sync.OnceValue(func() map[string][]*T {
 		all := map[string][]*T{}
@@ -95,7 +94,6 @@ func grouped[T any](items []T, key func(*T) string) func() map[string][]*T {
 	})
 }
 
-// addressesIn are the addresses of pods in a range, in order.
 func (l *lookup) addressesIn(p netip.Prefix) []podAt {
 	all := l.podsByAddress()
 	first, _ := slices.BinarySearchFunc(all, p.Masked().Addr(), func(at podAt, a netip.Addr) int { return at.address.Compare(a) })

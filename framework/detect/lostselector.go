@@ -92,7 +92,6 @@ func vendor(s snapshot.NodeSelection) string {
 	return s.Kind
 }
 
-// effect is what follows if no object selects a node.
 func effect(s snapshot.NodeSelection) string {
 	switch {
 	case s.Kind == "BGPAdvertisement":

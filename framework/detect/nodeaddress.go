@@ -125,7 +125,6 @@ func newAddressing(history []snapshot.Snapshot, p Peering) addressing {
 
 const calico = "Calico"
 
-// claim is an address that a CNI uses for its node.
 type claim struct {
 	cni  string
 	says string // where it is recorded
@@ -204,7 +203,6 @@ func (a addressing) holder(node string, addr netip.Addr) (string, bool) {
 	return each.First(a.holders[addr], func(name string) bool { return name != node })
 }
 
-// next predicts which address Calico will choose for a node.
 func (a addressing) next(n snapshot.Node) []Finding {
 	interfaces, read := a.networks[n.Name]
 	agent, ok := a.agents[n.Name]
@@ -223,11 +221,11 @@ func (a addressing) next(n snapshot.Node) []Finding {
 		return nil
 	case err != nil:
 		return a.added(n, interfaces, err.Error())
-	case choice.Address.Addr() == n.Calico.Address.Addr(), slices.Contains(n.InternalIPs, choice.Address.Addr()):
+	case choice.Addr() == n.Calico.Address.Addr(), slices.Contains(n.InternalIPs, choice.Addr()):
 		return nil
 	}
 	method := cmp.Or(agent.Method, autodetection.FirstFound)
-	to, exits := choice.Address.Addr(), ""
+	to, exits := choice.Addr(), ""
 	if holder, taken := a.holder(n.Name, to); taken {
 		exits = fmt.Sprintf("; %s has that address already, so calico-node will exit", holder)
 	}
@@ -321,7 +319,6 @@ func sourceOn(interfaces []snapshot.Interface, name string, via netip.Addr) neti
 	return first
 }
 
-// sayInterface says which interface of the node has an address, and whether it appeared after boot.
 func (a addressing) sayInterface(n snapshot.Node, addr netip.Addr) string {
 	interfaces, read := a.networks[n.Name]
 	if !read {

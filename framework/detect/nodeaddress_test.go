@@ -214,7 +214,6 @@ func checkFindings(t *testing.T, got []Finding, want [][]string) {
 	}
 }
 
-// later is a snapshot so many seconds after noon.
 func (m *meshed) later(seconds int) snapshot.Snapshot {
 	s := m.Snapshot
 	s.Time = noon.Add(time.Duration(seconds) * time.Second)

@@ -90,7 +90,6 @@ func (d RouteOwnership) Detect(history []snapshot.Snapshot, x *Index) []Finding 
 	return findings
 }
 
-// ownership judges the newest snapshot, with the others for context.
 type ownership struct {
 	views
 	now *view
@@ -98,7 +97,6 @@ type ownership struct {
 	formers map[netip.Addr]string
 }
 
-// unannounced finds ranges of nodes that routers do not have.
 func (o ownership) unannounced() []Finding {
 	var findings []Finding
 	for p, origins := range o.now.origins.All() {
@@ -143,7 +141,6 @@ func (o ownership) unannounced() []Finding {
 	return findings
 }
 
-// unannouncedAt is the active finding of a range that some routers lack and others have.
 func (o ownership) unannouncedAt(p netip.Prefix, owner string, without, with []string) Finding {
 	pods := o.podsIn(p)
 	return Finding{
@@ -288,7 +285,6 @@ func (o ownership) itself(r *router, w *way, p netip.Prefix) bool {
 	return true
 }
 
-// stale finds ranges of which the routes are of sessions that are not up.
 func (o ownership) stale() (findings []Finding) {
 	if o.now.peering == Declared {
 		return nil
@@ -369,7 +365,6 @@ func (o ownership) runs(node string, p netip.Prefix) bool {
 		slices.ContainsFunc(o.now.podsIn(p), func(pod snapshot.Pod) bool { return pod.Node == node }))
 }
 
-// speaker is the node that a route leads to.
 type speaker struct {
 	// name is empty for an absent node that is in no snapshot.
 	name    string

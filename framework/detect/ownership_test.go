@@ -187,7 +187,6 @@ func newcomer(w *world) {
 // removeNode1 is the fault of the incident.
 func removeNode1(w *world) { deleteNode1(w); silentNode1(w) }
 
-// broken is the incident's end, in one snapshot.
 func broken(all ...func(*world)) []*world {
 	w := after(incident(true), 0, removeNode1)
 	changes(all...)(w)

@@ -65,7 +65,6 @@ const (
 	mayReject     = "it has a filter for what the node announces, and does not count what that refuses"
 )
 
-// Reasons of other gaps.
 const (
 	noFIB        = "its FIB is not read"
 	notRead      = "its RIB or its FIB was not read"
@@ -462,7 +461,6 @@ func (v *view) unjudgedServices() (all []Gap) {
 	return all
 }
 
-// unjudgedRanges are the gaps of pod ranges that a router lacks, one for each reason.
 func (v *view) unjudgedRanges(r *router) (all []Gap) {
 	if !complete(r.Router) {
 		return []Gap{{Says: r.Name + " is not judged by the routes that it lacks, because its RIB or its FIB was not read.", Open: true,

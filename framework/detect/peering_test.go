@@ -20,7 +20,6 @@ func observed(all ...func(*world)) *world {
 	return w
 }
 
-// routers changes all routers, and neighbors all their neighbours.
 func routers(change func(*snapshot.Router)) func(*world) {
 	return func(w *world) {
 		for i := range w.Routers {
@@ -37,7 +36,6 @@ func neighbors(change func(*snapshot.Neighbor)) func(*world) {
 	})
 }
 
-// paths changes all paths of all routers.
 func paths(change func(*snapshot.Path)) func(*world) {
 	return routers(func(r *snapshot.Router) {
 		for i := range r.Paths.Items {
@@ -49,10 +47,8 @@ func paths(change func(*snapshot.Path)) func(*world) {
 var (
 	// silenced ends the announcements of all nodes, and leaves their sessions.
 	silenced = routers(func(r *snapshot.Router) { r.Paths.Items = nil })
-	// unpeered takes the neighbours of all routers away.
 	unpeered = routers(func(r *snapshot.Router) { r.Neighbors.Items = nil })
-	// onLink has the routers be on the nodes' link.
-	onLink = routers(linked)
+	onLink   = routers(linked)
 	// ribOnly has the routers read in a way that cannot give a FIB.
 	ribOnly = routers(func(r *snapshot.Router) { r.RIBOnly, r.Routes = true, snapshot.List[snapshot.Route]{} })
 	// getPods says of the routers that they get the pod ranges, and onlyServices that they get Services alone.
@@ -63,14 +59,12 @@ var (
 	ofIPv4       = routers(func(r *snapshot.Router) { r.IPv6, r.Families = false, []string{"ipv4"} })
 )
 
-// linked has a router be on the nodes' link.
 func linked(r *snapshot.Router) {
 	r.Routes.Items = append(r.Routes.Items, snapshot.Route{
 		Prefix: prefix("10.4.94.0/24"), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteKernel, NextHops: []snapshot.NextHop{{Interface: "eth0"}},
 	})
 }
 
-// forgets has a router have neither sessions nor paths.
 func forgets(router string) func(*world) {
 	return func(w *world) { w.at(router).Paths.Items, w.at(router).Neighbors.Items = nil, nil }
 }
@@ -95,7 +89,6 @@ func roles(role string) func(*world) {
 	return routers(func(r *snapshot.Router) { r.Role = role })
 }
 
-// down ends the session of a node with each router.
 func down(ip string) func(*world) {
 	return neighbors(func(n *snapshot.Neighbor) {
 		if n.Address == addr(ip) {
@@ -109,7 +102,6 @@ func learned(p, from string, as ...uint32) snapshot.Path {
 	return snapshot.Path{Prefix: prefix(p), NextHop: addr(from), Neighbor: addr(from), ASPath: as, Best: true}
 }
 
-// learns has a router know a path more.
 func learns(router string, p snapshot.Path) func(*world) {
 	return func(w *world) { w.at(router).Paths.Items = append(w.at(router).Paths.Items, p) }
 }
@@ -146,7 +138,6 @@ func behind(state string) func(*world) {
 	})
 }
 
-// dualStack gives nodes a range of IPv6 as well, which they announce.
 func dualStack(w *world) {
 	asked(w)
 	for i, n := range table {
@@ -172,7 +163,6 @@ func unnumbered(w *world) {
 	paths(func(p *snapshot.Path) { p.Neighbor, p.NextHop = of(p.Neighbor), of(p.NextHop) })(w)
 }
 
-// givesDefault has the neighbour of tor2 announce a default route as well.
 func givesDefault(w *world) {
 	learns("tor2", learned("0.0.0.0/0", w.at("tor2").Neighbors.Items[0].Address.String()))(w)
 }
@@ -204,7 +194,6 @@ func announces(p string) func(*world) {
 	}
 }
 
-// pathless has a router know no path.
 func pathless(router string) func(*world) {
 	return func(w *world) { w.at(router).Paths.Items = nil }
 }

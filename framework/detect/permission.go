@@ -101,7 +101,6 @@ func (d Permission) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 	return findings
 }
 
-// others is the verb of a sentence about a pod and some more.
 func others(more int) string {
 	if more == 0 {
 		return "runs "
@@ -188,7 +187,6 @@ func against(some, others []snapshot.Permission, included bool) (all []snapshot.
 	return all
 }
 
-// sayPermission is of one on a single resource.
 func sayPermission(p snapshot.Permission) string {
 	return and(p.Verbs) + " " + strings.TrimSuffix(p.Resources[0]+"."+p.Groups[0], ".")
 }
@@ -202,7 +200,6 @@ func permit(has []snapshot.Permission, group, resource, verb string, names []str
 	})
 }
 
-// hasEntry reports whether a rule's list has an entry for something.
 func hasEntry(list []string, what string) bool {
 	return slices.Contains(list, "*") || slices.Contains(list, what)
 }

@@ -57,10 +57,6 @@ func TestCommonPermissions(t *testing.T) {
 
 func TestPermission(t *testing.T) {
 	both := func(version string) [2]string { return [2]string{image(version), image(version)} }
-	changed := func(s snapshot.Snapshot, change func(*snapshot.Snapshot)) snapshot.Snapshot {
-		change(&s)
-		return s
-	}
 	permit := func(p snapshot.Permission) func(*snapshot.Snapshot) {
 		return func(s *snapshot.Snapshot) {
 			a := &s.Accounts.Items[0]

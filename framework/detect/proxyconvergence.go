@@ -166,7 +166,6 @@ func (d ProxyConvergence) node(history []*lookup, p snapshot.Proxy) []Finding {
 	return findings
 }
 
-// unreadableSet is the finding about sets of other programs.
 func unreadableSet(p snapshot.Proxy) []Finding {
 	plain := semver.IsValid("v"+p.Version) && semver.Prerelease("v"+p.Version)+semver.Build("v"+p.Version) == ""
 	if len(p.Unreadable) == 0 || plain && !CrashesAtSets(p.Version) {
@@ -281,7 +280,6 @@ func waiting(history []*lookup, p snapshot.Proxy) (_ []int, since time.Time) {
 	return each.Of(stuck, func(g snapshot.Goroutine) int { return g.ID }), since
 }
 
-// servicePort is a port of a cluster IP.
 type servicePort struct {
 	service  string // namespace/name
 	protocol string
@@ -423,7 +421,6 @@ func compare(found map[difference]bool, port servicePort, wants wanted, virtual 
 	}
 }
 
-// lasted is a difference and since when it has existed.
 type lasted struct {
 	difference
 	since time.Time
@@ -445,7 +442,6 @@ func ofKind(differences map[difference]time.Time, kind string) []lasted {
 
 const noSync = "has finished no sync since its start"
 
-// says is one sentence about all differences of a kind on a node.
 func says(p snapshot.Proxy, kind string, all []lasted, now time.Time) string {
 	oldest := slices.MinFunc(all, func(a, b lasted) int { return a.since.Compare(b.since) })
 	named := few(each.Of(all, func(d lasted) string {

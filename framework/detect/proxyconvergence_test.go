@@ -20,7 +20,6 @@ var (
 	newPod     = netip.MustParseAddr("10.30.64.4")
 )
 
-// proxied is one poll of one node.
 type proxied struct{ snapshot.Snapshot }
 
 // polled is a poll some seconds after the beginning: the Service leads to ready,
@@ -45,22 +44,30 @@ func polled(at int, ready []netip.Addr, served ...snapshot.RealServer) *proxied 
 
 func (p *proxied) proxy() *snapshot.Proxy { return &p.Proxies[0] }
 
-// frozen has kube-proxy finish no sync since the beginning.
+func (p *proxied) but(change func(*snapshot.Proxy)) *proxied {
+	change(p.proxy())
+	return p
+}
+
+// frozen has kube-proxy finish no sync since the beginning, and late say that this is too long ago.
 func (p *proxied) frozen() *proxied {
-	p.proxy().Health.LastUpdated = start
-	return p
+	return p.but(func(x *snapshot.Proxy) { x.Health.LastUpdated = start })
 }
-
-// late has kube-proxy's /healthz say that the last sync is too long ago.
 func (p *proxied) late() *proxied {
-	p.frozen().proxy().Health.Status = http.StatusServiceUnavailable
-	return p
+	return p.frozen().but(func(x *snapshot.Proxy) { x.Health.Status = http.StatusServiceUnavailable })
 }
-
 func (p *proxied) dead() *proxied {
-	p.proxy().Mode, p.proxy().Health = "", snapshot.ProxyHealth{}
-	return p
+	return p.but(func(x *snapshot.Proxy) { x.Mode, x.Health = "", snapshot.ProxyHealth{} })
 }
+func (p *proxied) leaving() *proxied {
+	return p.but(func(x *snapshot.Proxy) { x.Health.Leaving = true })
+}
+func (p *proxied) unmeasured() *proxied {
+	return p.nft(0).but(func(x *snapshot.Proxy) { x.Syncs = nil })
+}
+func (p *proxied) version(v string) *proxied { return p.but(func(x *snapshot.Proxy) { x.Version = v }) }
+func (p *proxied) mode(mode string) *proxied { return p.but(func(x *snapshot.Proxy) { x.Mode = mode }) }
+func (p *proxied) unlisted() *proxied        { return p.but(func(x *snapshot.Proxy) { x.Table = nil }) }
 
 // nft has kube-proxy 1.34.4 run in mode nftables, and count so many failed syncs.
 func (p *proxied) nft(failed int, unreadable ...string) *proxied {
@@ -82,38 +89,10 @@ func (p *proxied) syncs(last, queued, failed int) *proxied {
 
 // otherFails has syncs of IPv6 fail, and both those of both families, of a kube-proxy that does not tell them apart.
 func (p *proxied) otherFails(failed int) *proxied {
-	p.nft(0).proxy().Syncs["IPv6"] = snapshot.ProxySync{Failed: failed}
-	return p
+	return p.nft(0).but(func(x *snapshot.Proxy) { x.Syncs["IPv6"] = snapshot.ProxySync{Failed: failed} })
 }
-
 func (p *proxied) both(failed int) *proxied {
-	p.nft(0).proxy().Syncs = map[string]snapshot.ProxySync{"": {Last: p.Time, Failed: failed}}
-	return p
-}
-
-func (p *proxied) leaving() *proxied {
-	p.proxy().Health.Leaving = true
-	return p
-}
-
-func (p *proxied) unmeasured() *proxied {
-	p.nft(0).proxy().Syncs = nil
-	return p
-}
-
-func (p *proxied) version(version string) *proxied {
-	p.proxy().Version = version
-	return p
-}
-
-func (p *proxied) mode(mode string) *proxied {
-	p.proxy().Mode = mode
-	return p
-}
-
-func (p *proxied) unlisted() *proxied {
-	p.proxy().Table = nil
-	return p
+	return p.nft(0).but(func(x *snapshot.Proxy) { x.Syncs = map[string]snapshot.ProxySync{"": {Last: p.Time, Failed: failed}} })
 }
 
 // waits has goroutines of kube-proxy wait for IPVS, each in the same call in all polls.
@@ -265,7 +244,6 @@ func TestProxyConvergence(t *testing.T) {
 	}
 }
 
-// unreadable is a poll in which the node did not answer.
 func unreadable(at int) *proxied {
 	p := polled(at, nil)
 	p.Proxies = []snapshot.Proxy{{Node: "edge", Error: "no answer within 5s"}}

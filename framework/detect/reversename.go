@@ -19,7 +19,6 @@ const NoReverseName = "no-reverse-name"
 // (2.4.3). Pods of other Services lose theirs as well, and nobody was promised one.
 type ReverseName struct{}
 
-// withoutReverseNames are the versions that have the incident.
 var withoutReverseNames = []string{"1.11.4", "1.12.0"}
 
 func (ReverseName) Name() string { return "reverse-name" }

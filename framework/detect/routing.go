@@ -32,7 +32,6 @@ type decision struct {
 	bgp  bool
 }
 
-// way is a way in which a router reaches prefixes.
 type way struct {
 	hop
 	// places are those in the router's RIB, followed by its FIB. They are numbers, because there
@@ -51,7 +50,6 @@ type hop struct {
 	internal bool
 }
 
-// newRouting depends on the router alone.
 func newRouting(r snapshot.Router) *routing {
 	unused := map[netip.Prefix]bool{} // without a best path
 	for _, p := range r.Paths.Items {

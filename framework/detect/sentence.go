@@ -24,7 +24,6 @@ func (o ownership) sayPods(pods []string) string {
 	return fmt.Sprintf(", with %d %s in it (%s)", len(pods), plural(len(pods), "pod", "pods"), and(few(pods)))
 }
 
-// saySpeaker says what a node does on routers that lack its range.
 func (o ownership) saySpeaker(node string, p netip.Prefix, routers []string) string {
 	var sessions, unavailable bool
 	var announced []netip.Prefix
@@ -92,7 +91,6 @@ func (o ownership) sayPlace(p place, routers []string) string {
 	return fmt.Sprintf("%s, but no %s holds that range.", how, o.now.layer)
 }
 
-// sayTwins says which nodes hold a range, and where each router sends it.
 func (o ownership) sayTwins(p netip.Prefix, owner, later string, routers []string) string {
 	says := fmt.Sprintf("%s and %s both hold %s%s", o.now.record(owner), o.now.record(later), p, o.sayPods(o.podsIn(p)))
 	if len(routers) == 0 {

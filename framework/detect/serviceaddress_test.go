@@ -27,9 +27,9 @@ func balancer(name string, created time.Time, has ...netip.Addr) snapshot.Servic
 	return s
 }
 
-func changed(s snapshot.Service, change func(*snapshot.Service)) snapshot.Service {
-	change(&s)
-	return s
+func changed[T any](of T, change func(*T)) T {
+	change(&of)
+	return of
 }
 
 // asking is the Service with a request that it did not have before.

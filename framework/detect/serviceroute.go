@@ -233,8 +233,6 @@ func (v *view) carried(address netip.Addr) bool {
 	return slices.ContainsFunc(v.Routers, func(r snapshot.Router) bool { return r.Carries(address) })
 }
 
-// unaskedAddresses are the addresses that nodes are to announce, to which no router has a route,
-// and whose family some router was not read for.
 func (v *view) unaskedAddresses() []string {
 	return v.addressesOf(func(of snapshot.Service, address netip.Addr) bool {
 		routed, _ := v.hasRoute(address)
@@ -357,8 +355,6 @@ func (v *view) expected(service string, address netip.Addr) bool {
 		!slices.ContainsFunc(v.Routers, func(r snapshot.Router) bool { return !r.At.IsZero() && of.Created.After(r.At) })
 }
 
-// unjudgedAddresses are the addresses of Services that no router has a route to, and that no
-// neighbour of one announces.
 func (v *view) unjudgedAddresses() []string {
 	return v.addressesOf(func(of snapshot.Service, address netip.Addr) bool {
 		return v.unrouted(of.String(), address) && !v.expected(of.String(), address)

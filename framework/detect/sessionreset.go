@@ -80,7 +80,6 @@ func (d SessionReset) Detect(history []snapshot.Snapshot, _ *Index) (findings []
 	return findings
 }
 
-// resetBy is the finding of the resets of a version's speakers.
 func resetBy(version string, all []sessionReset) (f Finding, there bool) {
 	f = Finding{Kind: SessionsReset, State: Pending, Object: Named(strings.TrimSpace("MetalLB " + version))}
 	nodes, routers, times, services := map[string]bool{}, map[string]bool{}, map[[2]string]int{}, map[string]bool{}
@@ -105,7 +104,6 @@ func dropsBFD(version string) bool {
 	return version != "" && semver.Compare("v"+version, keepsBFD) < 0
 }
 
-// profiled are the BGPPeers with a BFD profile.
 func profiled(s snapshot.Snapshot) (names []string) {
 	with := each.Where(s.MetalLBPeers.Items, func(p snapshot.MetalLBPeer) bool { return p.BFDProfile != "" })
 	return each.Of(with, snapshot.MetalLBPeer.String)
@@ -140,7 +138,6 @@ func frrSpeakers(s snapshot.Snapshot) map[string]frrSpeaker {
 	return all
 }
 
-// sessionReset is a session that ended after a Service had changed.
 type sessionReset struct {
 	router, node, service string
 	by                    frrSpeaker
@@ -224,7 +221,6 @@ func changedService(before, after snapshot.Snapshot) string {
 	return slices.Min(next)
 }
 
-// withAddress are the Services with an address of a load balancer.
 func withAddress(s snapshot.Snapshot) []snapshot.Service {
 	return each.Where(s.Services.Items, func(o snapshot.Service) bool { return len(o.LoadBalancerIPs) > 0 })
 }

@@ -340,7 +340,6 @@ type podRoute struct {
 	routers []string
 }
 
-// isTranslation reports whether the target of a rule changes the source of packets.
 func isTranslation(target string) bool { return target == "MASQUERADE" || target == "SNAT" }
 
 // maxDepth is how deep chains may call each other: the kernel rejects loops, but a
@@ -484,7 +483,6 @@ func (d SNAT) stale(node string, h *hidden) Finding {
 	return f
 }
 
-// sayWanted is the part of a sentence that says what asks for the translation.
 func (h *hidden) sayWanted() string {
 	if h.wanted == "" {
 		return ""

@@ -96,14 +96,7 @@ func answeredBy(address string) func(*snapshot.Snapshot) {
 
 func TestSNAT(t *testing.T) {
 	const rule = `-A CILIUM_POST_nat -s 10.20.30.32/27 ! -d 10.20.30.0/24 ! -o cilium_+ -m comment --comment \"cilium masquerade non-cluster\" -j MASQUERADE`
-	type change func(*snapshot.Snapshot)
-	all := func(changes ...change) change {
-		return func(s *snapshot.Snapshot) {
-			for _, c := range changes {
-				c(s)
-			}
-		}
-	}
+	type change = func(*snapshot.Snapshot)
 	rules := func(all ...snapshot.Rule) change { return func(s *snapshot.Snapshot) { s.NAT[0].Rules.Items = all } }
 	established := func(is bool) change { return func(s *snapshot.Snapshot) { s.NAT[0].Flows.Items[0].Established = is } }
 	db := netip.MustParseAddrPort("10.4.40.10:3306")
@@ -125,47 +118,47 @@ func TestSNAT(t *testing.T) {
 	}{
 		{"hidden, and the server sees it", dbSees, hidden(Active, pods),
 			`db (10.4.40.10:3306) sees 10.4.94.31, which is pod default/app (10.20.30.35): node2 translates it, by the rule "` + rule + `", although tor has a route to them (10.20.30.32/27).`},
-		{"hidden, and nobody outside was asked", all(), hidden(Active, pods),
+		{"hidden, and nobody outside was asked", func(*snapshot.Snapshot) {}, hidden(Active, pods),
 			`10.4.40.10:3306 receives tcp packets from 10.4.94.31, which is pod default/app`},
 		{"the rule waits", noFlows, hidden(Latent, pods),
 			`node2 will translate the addresses of 1 pod to its own, by the rule "` + rule + `", although tor has a route`},
-		{"no rule, no flow", all(noRules, noFlows), nil, ""},
+		{"no rule, no flow", changes(noRules, noFlows), nil, ""},
 		{"to a Service's endpoint outside", answeredBy("10.4.40.11:3306"), hidden(Active, pods), ""},
 		{"to a Service, and back to the pod itself", answeredBy("10.20.30.35:3306"), hidden(Latent, pods), ""},
 		{"a connection that is over keeps its entry for a while", noRules, nil, ""},
-		{"a connection from before goes on", all(noRules, established(true)), []brief{{StaleTranslation, Active, "10.20.30.35", 1}},
+		{"a connection from before goes on", changes(noRules, established(true)), []brief{{StaleTranslation, Active, "10.20.30.35", 1}},
 			"10.4.40.10:3306 receives tcp packets from 10.4.94.31, which is pod default/app (10.20.30.35), although no rule of node2 translates it any more: " +
 				"connection tracking keeps the translation of 1 flow for as long as packets flow (conntrack -D -s 10.20.30.35 ends it)."},
-		{"a BPF program hides it, and the server sees it", all(noRules, byProgram, dbSees), hidden(Active, pods),
+		{"a BPF program hides it, and the server sees it", changes(noRules, byProgram, dbSees), hidden(Active, pods),
 			`db (10.4.40.10:3306) sees 10.4.94.31, which is pod default/app (10.20.30.35): no rule of node2 translates it, ` +
 				`and after the rules it passes BPF program bpf_host.o:[to-netdev] on egress of eth0, although tor has a route to it (10.20.30.32/27).`},
 		{"the server has seen the node at that port before, and there is no program",
-			all(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) { s.NAT[0].Programs.Items = nil }), nil, ""},
-		{"a BPF program, and nobody outside was asked", all(noRules, byProgram), nil, ""},
-		{"a BPF program that hides nothing", all(noRules, byProgram, dbSees, sees("10.20.30.35:40312")), nil, ""},
-		{"the server has seen the node at that port before, and sees the pod now", all(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
+			changes(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) { s.NAT[0].Programs.Items = nil }), nil, ""},
+		{"a BPF program, and nobody outside was asked", changes(noRules, byProgram), nil, ""},
+		{"a BPF program that hides nothing", changes(noRules, byProgram, dbSees, sees("10.20.30.35:40312")), nil, ""},
+		{"the server has seen the node at that port before, and sees the pod now", changes(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
 			before := s.Outside[0].Sockets.Items
 			sees("10.20.30.35:40312")(s)
 			s.Outside[0].Sockets.Items = append(before, s.Outside[0].Sockets.Items...)
 		}), nil, ""},
-		{"the server sees another client at that port", all(noRules, byProgram, dbSees, sees("10.4.94.99:40312")), nil, ""},
-		{"a BPF program, and a connection that may be over", all(noRules, byProgram, dbSees, established(false)), nil, ""},
+		{"the server sees another client at that port", changes(noRules, byProgram, dbSees, sees("10.4.94.99:40312")), nil, ""},
+		{"a BPF program, and a connection that may be over", changes(noRules, byProgram, dbSees, established(false)), nil, ""},
 		{"pods that nobody routes must be translated", noRoutes, nil, ""},
 		{"the pods could not be read", func(s *snapshot.Snapshot) { s.Pods.Read = false }, nil, ""},
 		{"the rules could not be read", func(s *snapshot.Snapshot) { s.NAT[0].Rules.Read = false }, nil, ""},
 		{"the pod is another node's", func(s *snapshot.Snapshot) { s.Pods.Items[0].Node = "node1" }, nil, ""},
 		{"a rule that no packet comes to",
-			all(noFlows, func(s *snapshot.Snapshot) { s.NAT[0].Rules.Items = s.NAT[0].Rules.Items[3:] }), nil, ""},
+			changes(noFlows, func(s *snapshot.Snapshot) { s.NAT[0].Rules.Items = s.NAT[0].Rules.Items[3:] }), nil, ""},
 		{"a rule that looks at a set", rules(to("POSTROUTING", "cali-POSTROUTING"),
 			snapshot.Rule{Chain: "cali-POSTROUTING", Target: "MASQUERADE", Conditional: true, Comment: "nat outgoing", Text: "masquerade"}),
 			hidden(Active, "rule nat outgoing"), `node2 translates it, by the rule "masquerade"`},
 		{"Calico's natOutgoing, before kube-proxy's rule for packets with its mark", rules(append(natOutgoing(), kubeProxy()...)...),
 			hidden(Active, "rule in cali-nat-outgoing"), `node2 translates it, by the rule "masquerade what leaves the pools"`},
 		{"kube-proxy's rule is not for a flow that goes to no Service", rules(kubeProxy()...), nil, ""},
-		{"kube-proxy's rule, and a flow to a Service", all(rules(kubeProxy()...),
+		{"kube-proxy's rule, and a flow to a Service", changes(rules(kubeProxy()...),
 			func(s *snapshot.Snapshot) { s.NAT[0].Flows.Items[0].Redirected = true }),
 			hidden(Active, "rule kubernetes service traffic requiring SNAT"), ""},
-		{"a rule before it lets the flow pass", all(established(true), func(s *snapshot.Snapshot) {
+		{"a rule before it lets the flow pass", changes(established(true), func(s *snapshot.Snapshot) {
 			s.NAT[0].Rules.Items = append([]snapshot.Rule{to("POSTROUTING", "ACCEPT")}, s.NAT[0].Rules.Items...)
 		}), append(hidden(Latent, pods), brief{StaleTranslation, Active, "10.20.30.35", 1}), ""},
 		{"SNAT to another address is not it", rules(

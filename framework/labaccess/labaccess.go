@@ -43,7 +43,6 @@ func (a access) Routers(context.Context) (map[string]snapshot.RouterReader, erro
 	return routers, nil
 }
 
-// dualRouter is a router that is read for both families.
 type dualRouter struct{ *kindlab.Router }
 
 func (dualRouter) Describe(r *snapshot.Router) { r.IPv6 = true }

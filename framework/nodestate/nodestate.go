@@ -33,7 +33,6 @@ const (
 	KeyHeader = "Relapse-Key"
 	// MaxAnswer bounds an answer, in bytes of JSON.
 	MaxAnswer = 32 << 20
-	// maxFlows bounds the connections of an answer.
 	maxFlows = 20_000
 	// maxObjects bounds the objects of an answer: connections, rules, routes, interfaces.
 	maxObjects = 10 * maxFlows

@@ -65,8 +65,7 @@ type Registry interface {
 type Remote struct {
 	// Read returns a snapshot of that node alone. It is called once for each source of nodes.
 	Read func(context.Context) (Snapshot, error)
-	// why is the error of all methods.
-	why error
+	why  error
 }
 
 func (r Remote) err() error { return cmp.Or(r.why, errors.New("it is not reached from here")) }

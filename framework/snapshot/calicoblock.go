@@ -63,7 +63,6 @@ type calicoBlock struct {
 	} `json:"spec"`
 }
 
-// lent are the addresses that other nodes than the one with the affinity use.
 func (o calicoBlock) lent(b CalicoBlock) (all []LentAddress) {
 	address := b.CIDR.Masked().Addr()
 	for _, at := range o.Spec.Allocations {

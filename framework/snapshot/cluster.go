@@ -24,11 +24,10 @@ import (
 // API groups again at each list of a resource that is not there, as CiliumNodes are not in most
 // clusters; and a snapshot is taken several times a second.
 type cluster struct {
-	lists   *paged
-	core    typedcorev1.CoreV1Interface
-	typed   map[schema.GroupVersion]rest.Interface // of builtIn
-	dynamic dynamic.Interface
-	// metadata reads of objects their metadata alone.
+	lists    *paged
+	core     typedcorev1.CoreV1Interface
+	typed    map[schema.GroupVersion]rest.Interface // of builtIn
+	dynamic  dynamic.Interface
 	metadata metadata.Interface
 	clock    *serverClock
 	// absentees are the resources that the cluster does not have, though it might: see absent.

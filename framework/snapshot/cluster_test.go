@@ -73,7 +73,6 @@ func serve(t testing.TB, answers map[string]http.HandlerFunc) *rest.Config {
 	return &rest.Config{Host: server.URL}
 }
 
-// racked are nodes, each with the label of its rack.
 func racked(nodes ...string) *corev1.NodeList {
 	list := &corev1.NodeList{}
 	for n := range slices.Chunk(nodes, 2) {
@@ -82,7 +81,6 @@ func racked(nodes ...string) *corev1.NodeList {
 	return list
 }
 
-// clusterOf is a cluster with such a server.
 func clusterOf(t testing.TB, answers map[string]http.HandlerFunc) *cluster {
 	t.Helper()
 	return must.Get(newCluster(serve(t, answers)))(t)

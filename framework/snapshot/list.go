@@ -21,12 +21,10 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// resource is a list of the API server.
 type resource struct {
 	schema.GroupVersionResource
 	// what names its objects in sentences: "Nodes".
-	what string
-	// fields and labels select among them.
+	what           string
 	fields, labels string
 	// metadata is set if of an object its metadata is enough.
 	metadata bool
@@ -182,7 +180,6 @@ func Resources(sources ...Source) []schema.GroupVersionResource {
 	return slices.Compact(all)
 }
 
-// pageSize is how many objects a page has.
 const pageSize = 500
 
 // errCutOff is of a list whose pages do not belong together.
@@ -295,7 +292,6 @@ type reading struct {
 	err   error
 }
 
-// begin forgets the lists of the snapshot before.
 func (p *paged) begin(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,11 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os/exec"
-	"runtime"
 	"slices"
-	"strconv"
-	"syscall"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -23,28 +19,13 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// TestNAT reads the rules, flows and sockets of a process in a
-// network namespace of its own, as of a node's.
 func TestNAT(t *testing.T) {
-	node := exec.Command("sleep", "60")
-	node.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	runtime.LockOSThread() // Pdeathsig is about the thread
-	defer runtime.UnlockOSThread()
-	must.NoError(t, node.Start())
-	t.Cleanup(func() { _ = node.Process.Kill(); _ = node.Wait() })
-	path := fmt.Sprintf("/proc/%d/ns/net", node.Process.Pid)
-	enter := []string{"nsenter", "--target", strconv.Itoa(node.Process.Pid), "--net", "--"}
-	for _, command := range [][]string{
-		{"ip", "link", "set", "lo", "up"},
-		{"ip", "address", "add", "10.20.30.35/32", "dev", "lo"},
-		{"ip", "address", "add", "10.20.29.10/32", "dev", "lo"},
-		{"iptables", "-t", "nat", "-A", "POSTROUTING", "-p", "udp", "-s", "10.20.30.32/27", "-m", "comment", "--comment", "hides the pods", "-j", "SNAT", "--to-source", "10.20.28.12"},
-	} {
-		command = append(slices.Clone(enter), command...)
-		if said, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v: %s", command, err, said)
-		}
-	}
+	node := newOwnNode(t)
+	path := fmt.Sprintf("/proc/%d/ns/net", node.pid)
+	node.run("ip", "link", "set", "lo", "up")
+	node.run("ip", "address", "add", "10.20.30.35/32", "dev", "lo")
+	node.run("ip", "address", "add", "10.20.29.10/32", "dev", "lo")
+	node.run("iptables", "-t", "nat", "-A", "POSTROUTING", "-p", "udp", "-s", "10.20.30.32/27", "-m", "comment", "--comment", "hides the pods", "-j", "SNAT", "--to-source", "10.20.28.12")
 	own := must.Get(netns.Get())(t)
 	defer own.Close()
 	there := must.Get(netns.GetFromPath(path))(t)
@@ -66,7 +47,7 @@ func TestNAT(t *testing.T) {
 	defer packets.Close()
 	must.Get(packets.Write([]byte("hello")))(t)
 
-	machine := fakeMachine{pid: node.Process.Pid, netns: func(context.Context) (string, error) { return path, nil }}
+	machine := fakeMachine{pid: node.pid, netns: func(context.Context) (string, error) { return path, nil }}
 	read := natReader("node", machine)
 	got := read(t.Context())
 	for _, p := range got.parts() {

@@ -15,7 +15,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// proc is a procfs with these files, by name.
 func proc(t *testing.T, files map[string]string) Own {
 	t.Helper()
 	o := Own{Proc: t.TempDir()}

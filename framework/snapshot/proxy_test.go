@@ -43,7 +43,6 @@ func TestParseGoroutines(t *testing.T) {
 	}
 }
 
-// A netlink socket is used for other things than IPVS, and IPVS without waiting.
 func TestWaitsForIPVS(t *testing.T) {
 	const receive, execute = "github.com/vishvananda/netlink/nl.(*NetlinkSocket).Receive", "github.com/docker/libnetwork/ipvs.execute"
 	for _, c := range []struct {

@@ -104,7 +104,6 @@ func (q ProxyQuery) Ask(ctx context.Context, node interface {
 	return p, nil
 }
 
-// take reads what one section of the script's output says.
 func (p *Proxy) take(section, text string) error {
 	var err error
 	switch section {

@@ -23,7 +23,6 @@ type (
 	BIRDProtocol  = bgp.BIRDProtocol
 )
 
-// Words of package bgp.
 const (
 	SessionEstablished = bgp.StateEstablished
 	SessionUnknown     = bgp.StateUnknown

@@ -56,7 +56,6 @@ type Remark struct {
 	Open bool `json:"open,omitempty"`
 }
 
-// Roles of routers.
 const (
 	// RoleSpine carries aggregates: what is inside one that it has learned from the cluster has a
 	// route there.

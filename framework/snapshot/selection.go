@@ -72,7 +72,6 @@ func (c *cluster) nodeSelections(ctx context.Context) ([]NodeSelection, error) {
 	return all, err
 }
 
-// The fields of selectors.
 const (
 	nodeSelector = "spec.nodeSelector"
 	peerSelector = "spec.peerSelector"
@@ -149,7 +148,6 @@ func (c *cluster) calicoSelections(ctx context.Context, nodes []*object[Node]) (
 	return all, nil
 }
 
-// selection are the nodes that have the peer.
 func (p calicoPeer) selection(nodes []*object[Node]) (NodeSelection, error) {
 	if p.Spec.Node == "" {
 		return calicoSelection(nodes, cmp.Or(p.Spec.NodeSelector, "all()"))

@@ -59,7 +59,6 @@ func (s Service) Stands(o Service) bool {
 	return s.String() == o.String() && s.Created.Equal(o.Created) && s.Requests == o.Requests && slices.Equal(s.Ports, o.Ports)
 }
 
-// requests sets what a Service of type LoadBalancer asks of who gives it addresses.
 func (s *Service) requests(o *corev1.Service) {
 	asked := map[string]string{"": o.Spec.LoadBalancerIP}
 	for key, value := range o.Annotations {

@@ -42,8 +42,7 @@ type kind struct {
 	name string
 	// timeout bounds one reading; zero means defaultTimeout.
 	timeout time.Duration
-	// lists are the lists of the API server that it reads.
-	lists []*resource
+	lists   []*resource
 	// after are kinds whose part of the snapshot this one needs: they are read as well, and before.
 	after []*kind
 	// open prepares to read the sources of these names. An error is why they can never be read.
@@ -59,8 +58,7 @@ type part struct {
 	// what names it: no other part has the same name.
 	what string
 	read bool
-	// why says why it was not read.
-	why string
+	why  string
 	// state adds what the part says of objects; nil if there is nothing to say.
 	state func(to *statements)
 }
@@ -99,7 +97,6 @@ func register(k kind) *kind {
 // and no longer than detection may take.
 const defaultTimeout = time.Second
 
-// opening is what the sources of one collector share.
 type opening struct {
 	access  Access
 	ctx     context.Context
@@ -108,7 +105,6 @@ type opening struct {
 	closers []io.Closer
 }
 
-// closes notes what must be closed with the collector.
 func (o *opening) closes(opened any) {
 	if c, ok := opened.(io.Closer); ok {
 		o.closers = append(o.closers, c)
@@ -132,7 +128,6 @@ type Collector struct {
 	cluster *cluster
 }
 
-// opened are the sources of one kind, ready to be read.
 type opened struct {
 	kind *kind
 	read read

@@ -132,7 +132,6 @@ func TestCollectEndsWithContext(t *testing.T) {
 	})
 }
 
-// allSources has one source of each kind.
 func allSources() []Source {
 	sources := []Source{ConfigMaps("kube-system/cilium-config")}
 	for _, k := range kinds {
@@ -263,7 +262,6 @@ func BenchmarkCollect(b *testing.B) {
 	}
 }
 
-// ribOnly reads no FIB, and says so.
 type ribOnly struct{ is bool }
 
 func (ribOnly) RIB(context.Context) ([]Path, error)           { return nil, nil }

@@ -40,7 +40,6 @@ type Statement struct {
 	Rule bool `json:"rule,omitempty"`
 }
 
-// statements collects what the parts of a snapshot say.
 type statements struct {
 	// nodes and services are named by their addresses.
 	nodes, services map[netip.Addr]string
@@ -65,7 +64,6 @@ func (s *statements) add(layer Layer, where, object, node, format string, args .
 	return &s.all[len(s.all)-1].Statement
 }
 
-// nameOf is the node that has an address, or the address itself.
 func (s *statements) nameOf(a netip.Addr) string { return cmp.Or(s.nodes[a], a.String()) }
 
 func (s *statements) named(a netip.Addr) string {
@@ -190,7 +188,6 @@ func Changes(before, after Snapshot) []Change {
 	return all
 }
 
-// place is where a layer says something of an object.
 type place struct {
 	layer         Layer
 	where, object string

@@ -112,10 +112,8 @@ func Version(tag string) (version string, own bool) {
 	return tag[1:], words == ""
 }
 
-// maxResolving is how many questions a registry is asked at once.
 const maxResolving = 8
 
-// resolve asks a registry for each image that is referred to without a digest.
 func resolve(ctx context.Context, registry Registry, workloads []Workload, pods []PodImages) List[Tag] {
 	began := time.Now()
 	images := map[string]bool{}

@@ -10,6 +10,7 @@
 package autodetection
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -57,14 +58,6 @@ type Host struct {
 	Source func(to netip.Addr) (netip.Addr, error)
 }
 
-// Choice is the address that Calico takes.
-type Choice struct {
-	// Address is the node's address with the length of its subnet.
-	Address netip.Prefix
-	// Interface has the address; empty if none does.
-	Interface string
-}
-
 // ErrNone says that Calico finds no address: calico-node keeps the address
 // that the node already has, and exits if there is none.
 var ErrNone = errors.New("autodetection finds no address")
@@ -73,9 +66,9 @@ var ErrNone = errors.New("autodetection finds no address")
 // calico-node: an address is configured, or none is to be used, or nothing is configured.
 func Fixed(ip string) bool { return ip != "autodetect" }
 
-// Choose returns the IPv4 address that autodetection by a method chooses. The
+// Choose returns the IPv4 address, with the length of its subnet, that autodetection by a method chooses. The
 // error is ErrNone, or says which information is missing.
-func Choose(method string, h Host) (Choice, error) {
+func Choose(method string, h Host) (netip.Prefix, error) {
 	value := func(prefix string) string { return strings.TrimPrefix(method, prefix) }
 	switch {
 	case method == "" || method == FirstFound:
@@ -87,7 +80,7 @@ func Choose(method string, h Host) (Choice, error) {
 		for _, text := range list(value(ByCIDR)) {
 			cidr, err := netip.ParsePrefix(text)
 			if err != nil { // autodetection_methods.go: "Invalid CIDR", and no address
-				return Choice{}, fmt.Errorf("%w: method %q names the invalid CIDR %q", ErrNone, method, text)
+				return netip.Prefix{}, fmt.Errorf("%w: method %q names the invalid CIDR %q", ErrNone, method, text)
 			}
 			cidrs = append(cidrs, cidr.Masked())
 		}
@@ -99,7 +92,7 @@ func Choose(method string, h Host) (Choice, error) {
 	case strings.HasPrefix(method, KubernetesInternalIP):
 		return internalIP(h)
 	}
-	return Choice{}, fmt.Errorf("%w: calico-node exits on the unknown method %q", ErrNone, method)
+	return netip.Prefix{}, fmt.Errorf("%w: calico-node exits on the unknown method %q", ErrNone, method)
 }
 
 var comma = regexp.MustCompile(`\s*,\s*`)
@@ -119,14 +112,11 @@ func matcher(patterns []string) (*regexp.Regexp, error) {
 // passes, from the last interface to the first: FilteredEnumeration of
 // filtered.go over GetInterfaces of interfaces.go, whose loop runs in reverse
 // "to maintain behavior with older versions". That is why the newest wins.
-func enumerate(h Host, include, exclude []string, cidrs []netip.Prefix) (Choice, error) {
+func enumerate(h Host, include, exclude []string, cidrs []netip.Prefix) (netip.Prefix, error) {
 	in, err := matcher(include)
-	if err != nil {
-		return Choice{}, err
-	}
-	out, err := matcher(exclude)
-	if err != nil {
-		return Choice{}, err
+	out, err2 := matcher(exclude)
+	if err := cmp.Or(err, err2); err != nil {
+		return netip.Prefix{}, err
 	}
 	for _, i := range slices.Backward(h.Interfaces) {
 		if len(include) > 0 && !in.MatchString(i.Name) || len(exclude) > 0 && out.MatchString(i.Name) {
@@ -138,56 +128,57 @@ func enumerate(h Host, include, exclude []string, cidrs []netip.Prefix) (Choice,
 				continue
 			}
 			if len(cidrs) == 0 || slices.ContainsFunc(cidrs, func(c netip.Prefix) bool { return c.Contains(a.Addr()) }) {
-				return Choice{Address: a, Interface: i.Name}, nil
+				return a, nil
 			}
 		}
 	}
-	return Choice{}, ErrNone
+	return netip.Prefix{}, ErrNone
 }
 
 // reach takes the address that a UDP socket connected to a destination has:
 // ReachDestination of reachaddr.go.
-func reach(h Host, destination string) (Choice, error) {
+func reach(h Host, destination string) (netip.Prefix, error) {
 	to, err := netip.ParseAddr(destination)
 	if err != nil {
-		return Choice{}, fmt.Errorf("the address of the name %q on the node is unknown", destination)
+		return netip.Prefix{}, fmt.Errorf("the address of the name %q on the node is unknown", destination)
 	}
 	if h.Source == nil {
-		return Choice{}, errors.New("the node's routes are unknown")
+		return netip.Prefix{}, errors.New("the node's routes are unknown")
 	}
 	source, err := h.Source(to)
 	if err != nil {
-		return Choice{}, fmt.Errorf("finding the source address for %s: %w", to, err)
+		return netip.Prefix{}, fmt.Errorf("finding the source address for %s: %w", to, err)
 	}
-	if c := holder(h, source); c.Interface != "" {
-		return c, nil
+	if a := held(h, source); a.IsValid() {
+		return a, nil
 	}
-	return Choice{}, fmt.Errorf("%w: no interface has the address %s that reaches %s", ErrNone, source, to)
+	return netip.Prefix{}, fmt.Errorf("%w: no interface has the address %s that reaches %s", ErrNone, source, to)
 }
 
 // internalIP takes the Node's first IPv4 InternalIP, whether an interface has it or not:
 // autoDetectUsingK8sInternalIP and GetLocalCIDR of autodetection_methods.go. Without a subnet the
 // address parses as no CIDR, and nothing is detected.
-func internalIP(h Host) (Choice, error) {
+func internalIP(h Host) (netip.Prefix, error) {
 	for _, a := range h.InternalIPs {
 		if !a.Is4() {
 			continue
 		}
-		if c := holder(h, a); c.Interface != "" {
-			return c, nil
+		if own := held(h, a); own.IsValid() {
+			return own, nil
 		}
-		return Choice{}, fmt.Errorf("%w: no interface has the InternalIP %s", ErrNone, a)
+		return netip.Prefix{}, fmt.Errorf("%w: no interface has the InternalIP %s", ErrNone, a)
 	}
-	return Choice{}, fmt.Errorf("%w: the Node has no InternalIP", ErrNone)
+	return netip.Prefix{}, fmt.Errorf("%w: the Node has no InternalIP", ErrNone)
 }
 
-func holder(h Host, address netip.Addr) Choice {
+// held is an address with the length of its subnet; invalid if no interface has it.
+func held(h Host, address netip.Addr) netip.Prefix {
 	for _, i := range slices.Backward(h.Interfaces) {
 		for _, a := range i.Addresses {
 			if a.Addr() == address {
-				return Choice{Address: a, Interface: i.Name}
+				return a
 			}
 		}
 	}
-	return Choice{}
+	return netip.Prefix{}
 }

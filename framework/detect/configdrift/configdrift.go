@@ -87,7 +87,7 @@ type Setup struct {
 // version changes, Config is the same in both. The error is an *UnknownVersionError for a
 // version whose minor the table lacks.
 func (t *Table) Compare(from, to Setup) ([]Drift, error) {
-	c := comparison{table: t}
+	var c comparison
 	var err error
 	if c.from, err = t.configured(from); err != nil {
 		return nil, err
@@ -120,10 +120,7 @@ func Unjudged() string {
 		strings.Join(Worded(), ", ") + "; and what CiliumNodeConfigs, arguments and environment of the agents set besides"
 }
 
-type comparison struct {
-	table    *Table
-	from, to configured
-}
+type comparison struct{ from, to configured }
 
 // inForce returns the values of a key's setting before and after, in the same words.
 func (c comparison) inForce(key string) (before, after force) {
@@ -234,13 +231,12 @@ func (c comparison) noted(key string) string {
 		from, to = to, from
 	}
 	says := ""
-	for _, n := range c.table.notes(from, to, key) {
+	for _, n := range c.to.table.notes(from, to, key) {
 		says += fmt.Sprintf(" Upgrade notes of %s: %q", n.minor, n.Says)
 	}
 	return says
 }
 
-// missing judges what the new version asks for.
 func (c comparison) missing() Drift {
 	key, lacks := c.to.lacksCIDR()
 	if _, lacked := c.from.lacksCIDR(); !lacks || lacked && c.from.Version != c.to.Version {
@@ -414,7 +410,7 @@ func (c comparison) change(before, after force) string {
 // elsewhere says what an unknown key may be: a key of another version, or a misspelt one.
 func (c comparison) elsewhere(key string) string {
 	first, last := "", ""
-	for _, r := range c.table.references {
+	for _, r := range c.to.table.references {
 		if o, there := r.Keys[key]; there && o.Type != OfChart {
 			first, last = cmp.Or(first, r.Version), r.Version
 		}

@@ -32,7 +32,6 @@ func native(more ...string) map[string]string {
 	return keys(slices.Concat([]string{"ipam", "kubernetes", "tunnel", "disabled", "enable-ipv4", "true", "enable-ipv6", "false"}, more)...)
 }
 
-// brief is what tests compare of a Drift, beside its sentence.
 type brief struct {
 	Key           string
 	Kind          Kind
@@ -335,7 +334,6 @@ func TestDetector(t *testing.T) {
 	must.Equal(t, "without a snapshot", nil, look(nil))
 }
 
-// FuzzCompare: whatever a ConfigMap says, there is an answer.
 func FuzzCompare(f *testing.F) {
 	f.Add("masquerade", "false")
 	f.Add("", "")

@@ -173,5 +173,4 @@ func (s configured) lacksCIDR() (key string, lacks bool) {
 // idle matches what the vendor says of a deprecated key that has no effect any more: its default holds.
 var idle = regexp.MustCompile(`no-op|no longer ha(s|ve)|no effect|functional effect|only mode of operation|no longer available`)
 
-// idles reports whether a version reads a key without effect.
 func (o Option) idles() bool { return idle.MatchString(o.Deprecated) }

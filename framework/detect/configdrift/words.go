@@ -3,6 +3,8 @@ package configdrift
 import (
 	"slices"
 	"strings"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // wordings are the words that a version takes as the value of a key, and which both of two versions that
@@ -53,8 +55,7 @@ func Worded() []string {
 	for _, w := range wordings {
 		keys = append(keys, w.key)
 	}
-	slices.Sort(keys)
-	return slices.Compact(keys)
+	return each.Once(keys)
 }
 
 // words are those that a version takes for a key; nil where that is not known.

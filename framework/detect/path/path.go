@@ -13,7 +13,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// maxHops bounds a path.
 const maxHops = 8
 
 // Path is where packets go, from one member of a topology to the next.
