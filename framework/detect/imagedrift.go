@@ -179,8 +179,7 @@ func drift(u imageUse, image string, seen []seenImage, arch func(string) string,
 		}
 	}
 	if f.State == Active {
-		f.Says += fmt.Sprintf("; %s %s no route to the pods on the nodes with the newer image", and(f.Routers),
-			plural(len(f.Routers), "has", "have"))
+		f.Says += fmt.Sprintf("; %s no route to the pods on the nodes with the newer image", do(f.Routers, "has", "have"))
 	}
 	f.Says += "."
 	return f, true

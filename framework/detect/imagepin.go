@@ -181,7 +181,7 @@ func sayImages(nodes map[string][]string, one, many string) string {
 	var says []string
 	for digest, on := range nodes {
 		on = each.Once(on)
-		says = append(says, fmt.Sprintf("%s %s %s", and(on), plural(len(on), one, many), short(digest)))
+		says = append(says, do(on, one, many)+" "+short(digest))
 	}
 	slices.Sort(says)
 	return strings.Join(says, ", ")

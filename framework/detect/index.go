@@ -214,7 +214,7 @@ type router struct {
 	nodeAS map[uint32]bool
 	// leads are the ways of BGP that lead to each node.
 	leads    func() map[string][]*way
-	families func() families
+	families func() map[bool]*family
 	// aggregates are what a spine has learned that includes pod ranges.
 	aggregates func() *bart.Table[aggregate]
 	// farther are the families, by whether they are IPv4, of which it has learned a range whose node is
@@ -274,7 +274,7 @@ func newRouter(v *view, s snapshot.Router, routingOf func(snapshot.Router) *rout
 		}
 		return leads
 	})
-	r.families = sync.OnceValue(func() families { return v.familiesOf(r) })
+	r.families = sync.OnceValue(func() map[bool]*family { return v.familiesOf(r) })
 	r.aggregates = sync.OnceValue(func() *bart.Table[aggregate] { return v.aggregatesOf(r) })
 	r.above = sync.OnceValue(func() map[netip.Addr]bool { return defaultHops(s) })
 	r.connected = sync.OnceValue(func() *bart.Lite { return connectedOf(s) })
@@ -312,25 +312,20 @@ func (r *router) linksWith(addresses iter.Seq[netip.Addr]) *bart.Lite {
 	return &links
 }
 
-// families are, for IPv4 (false) and IPv6 (true), the nodes that announce prefixes to a router by
-// BGP, and whether some are announced over sessions between addresses of the other family.
-type families struct {
-	crossed    map[bool]bool
-	announcers map[bool]announcers
+// family is what nodes announce to a router by BGP of IPv4, or of IPv6: those that announce pods' ranges, and those that
+// announce other prefixes.
+type family struct {
+	pods, others map[string]bool
+	crossed      bool // some are announced over sessions between addresses of the other family
 }
 
-func (v *view) familiesOf(r *router) families {
-	of := families{map[bool]bool{}, map[bool]announcers{}}
-	for _, ipv6 := range []bool{false, true} {
-		of.announcers[ipv6] = announcers{map[string]bool{}, map[string]bool{}}
-	}
+func (v *view) familiesOf(r *router) map[bool]*family { // by whether it is IPv4
+	of := map[bool]*family{true: {pods: map[string]bool{}, others: map[string]bool{}}, false: {pods: map[string]bool{}, others: map[string]bool{}}}
 	for node, ways := range r.leads() {
 		for _, w := range ways {
 			for p := range r.routing().by(w) {
-				all := of.announcers[!p.Addr().Is4()]
-				if w.neighbor.IsValid() && w.neighbor.Is4() != p.Addr().Is4() && v.addresses[w.neighbor] != "" {
-					of.crossed[!p.Addr().Is4()] = true
-				}
+				all := of[p.Addr().Is4()]
+				all.crossed = all.crossed || w.neighbor.IsValid() && w.neighbor.Is4() != p.Addr().Is4() && v.addresses[w.neighbor] != ""
 				if v.ofPods(p) {
 					all.pods[node] = true
 				} else {
@@ -342,9 +337,7 @@ func (v *view) familiesOf(r *router) families {
 	return of
 }
 
-func (r *router) announcers(p netip.Prefix) announcers {
-	return r.families().announcers[!p.Addr().Is4()]
-}
+func (r *router) family(p netip.Prefix) *family { return r.families()[p.Addr().Is4()] }
 
 // ofPods reports whether a prefix is a pod range of the cluster, or a part of one.
 func (v *view) ofPods(p netip.Prefix) bool {

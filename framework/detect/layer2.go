@@ -240,8 +240,7 @@ func (l *links) elsewhere(a netip.Addr, says string, holders []snapshot.L2Announ
 		if active && confirmed {
 			f.State = Active
 		}
-		f.Says = fmt.Sprintf("%s %s what is for %s, to %s (%s), and %s announces it: %s.", and(f.Routers), plural(len(f.Routers), "sends", "send"),
-			says, name, mac, sayHolder(holders[0]), why)
+		f.Says = fmt.Sprintf("%s what is for %s, to %s (%s), and %s announces it: %s.", do(f.Routers, "sends", "send"), says, name, mac, sayHolder(holders[0]), why)
 		all = append(all, f)
 	}
 	return all

@@ -91,8 +91,8 @@ type addressing struct {
 	peering Peering
 
 	// By node.
-	cilium   map[string][]netip.Addr
-	agents   map[string]snapshot.CalicoAgent
+	cilium   map[string][]*snapshot.CiliumNode
+	agents   map[string][]*snapshot.CalicoAgent // the first counts
 	networks map[string][]snapshot.Interface
 	// holders are the nodes for which Calico has an address, in order.
 	holders map[netip.Addr][]string
@@ -100,16 +100,12 @@ type addressing struct {
 
 func newAddressing(history []snapshot.Snapshot, p Peering) addressing {
 	a := addressing{
-		history: history, now: history[len(history)-1], wrong: map[string]bool{}, peering: p, cilium: map[string][]netip.Addr{},
-		agents: map[string]snapshot.CalicoAgent{}, networks: map[string][]snapshot.Interface{}, holders: map[netip.Addr][]string{},
+		history: history, now: history[len(history)-1], wrong: map[string]bool{}, peering: p,
+		networks: map[string][]snapshot.Interface{}, holders: map[netip.Addr][]string{},
 	}
 	a.missing = missingSessions(a.now)
-	for _, c := range a.now.CiliumNodes.Items {
-		a.cilium[c.Name] = append(a.cilium[c.Name], c.InternalIPs...)
-	}
-	for _, c := range slices.Backward(a.now.CalicoAgents.Items) { // the first of a node counts
-		a.agents[c.Node] = c
-	}
+	a.cilium = grouped(a.now.CiliumNodes.Items, func(c *snapshot.CiliumNode) string { return c.Name })()
+	a.agents = grouped(a.now.CalicoAgents.Items, func(c *snapshot.CalicoAgent) string { return c.Node })()
 	for _, n := range slices.Backward(a.now.NodeNetworks) {
 		if n.Interfaces.Read {
 			a.networks[n.Node] = n.Interfaces.Items
@@ -136,8 +132,8 @@ func (a addressing) claims(n snapshot.Node) []claim {
 	if p := n.Calico.Address; p.IsValid() {
 		all = append(all, claim{calico, "the annotation projectcalico.org/IPv4Address", p.Addr()})
 	}
-	for _, addr := range a.cilium[n.Name] {
-		all = append(all, claim{"Cilium", "its CiliumNode", addr})
+	for _, c := range a.cilium[n.Name] {
+		all = append(all, each.Of(c.InternalIPs, func(addr netip.Addr) claim { return claim{"Cilium", "its CiliumNode", addr} })...)
 	}
 	if a.peering == Declared {
 		for _, addr := range n.KubeRouterAddresses {
@@ -162,7 +158,7 @@ func (a addressing) wrongAddresses(n snapshot.Node) []Finding {
 			a.wrong[n.Name] = true
 			if sessions := with(a.missing, n.Name); len(sessions) > 0 {
 				f.State, sessionsDown = Active, ": "+saySessions(sessions)
-			} else if agent, ok := a.agents[n.Name]; ok && chosen(agent) {
+			} else if agents := a.agents[n.Name]; len(agents) > 0 && chosen(agents[0]) {
 				continue
 			}
 		}
@@ -175,7 +171,7 @@ func (a addressing) wrongAddresses(n snapshot.Node) []Finding {
 
 // chosen reports whether an operator chose which address Calico uses. While the
 // sessions are up, an address other than the InternalIP is then intended.
-func chosen(agent snapshot.CalicoAgent) bool {
+func chosen(agent *snapshot.CalicoAgent) bool {
 	if len(agent.Unknown) > 0 {
 		return false
 	}
@@ -205,10 +201,11 @@ func (a addressing) holder(node string, addr netip.Addr) (string, bool) {
 
 func (a addressing) next(n snapshot.Node) []Finding {
 	interfaces, read := a.networks[n.Name]
-	agent, ok := a.agents[n.Name]
-	if !read || !ok || !n.Calico.Address.IsValid() {
+	agents := a.agents[n.Name]
+	if !read || len(agents) == 0 || !n.Calico.Address.IsValid() {
 		return nil
 	}
+	agent := agents[0]
 	if len(agent.Unknown) > 0 {
 		return a.added(n, interfaces, fmt.Sprintf("the value of %s is not in the spec of pod %s", and(agent.Unknown), agent.Pod))
 	}

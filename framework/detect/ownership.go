@@ -145,9 +145,8 @@ func (o ownership) unannouncedAt(p netip.Prefix, owner string, without, with []s
 	pods := o.podsIn(p)
 	return Finding{
 		Kind: Unannounced, State: Active, Object: Prefix(p), Owner: owner, Routers: without, Pods: pods,
-		Says: fmt.Sprintf("%s %s no route to %s%s: %s holds that range%s, but %s.",
-			and(without), plural(len(without), "has", "have"), p, unlike(with), o.now.record(owner),
-			o.sayPods(pods), o.saySpeaker(owner, p, without)),
+		Says: fmt.Sprintf("%s no route to %s%s: %s holds that range%s, but %s.", do(without, "has", "have"), p, unlike(with),
+			o.now.record(owner), o.sayPods(pods), o.saySpeaker(owner, p, without)),
 	}
 }
 
@@ -310,9 +309,9 @@ func (o ownership) stale() (findings []Finding) {
 		pods := o.podsIn(p)
 		findings = append(findings, Finding{
 			Kind: StaleRoute, State: Latent, Object: Prefix(p), Owner: origins[0].node, Routers: routers, Pods: pods,
-			Says: fmt.Sprintf("%s %s a route to %s of sessions alone that are not up: %s holds that range%s, and graceful "+
-				"restart keeps the route until the restart time ends.",
-				and(routers), plural(len(routers), "has", "have"), p, o.now.record(origins[0].node), o.sayPods(pods)),
+			Says: fmt.Sprintf("%s a route to %s of sessions alone that are not up: %s holds that range%s, and graceful restart "+
+				"keeps the route until the restart time ends.",
+				do(routers, "has", "have"), p, o.now.record(origins[0].node), o.sayPods(pods)),
 		})
 	}
 	return findings
@@ -409,7 +408,7 @@ func (o ownership) counts(r *router, w *way, to speaker, p netip.Prefix) bool {
 	if to.name == "" && w.protocol != snapshot.RouteBGP {
 		return owned
 	}
-	return to.name != "" || o.now.peering == Declared || owned && len(r.announcers(p).pods) > 0
+	return to.name != "" || o.now.peering == Declared || owned && len(r.family(p).pods) > 0
 }
 
 func (o ownership) speakers(r *router, p netip.Prefix) (all []speaker) {

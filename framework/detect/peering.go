@@ -74,9 +74,6 @@ const (
 	notFamily    = "routes of their family were not read"
 )
 
-// announcers are the nodes that announce something to a router by BGP, of one family.
-type announcers struct{ pods, others map[string]bool }
-
 // aggregate is a prefix that a spine has learned by BGP, which includes pod ranges.
 type aggregate struct {
 	// cluster is set if a path to it comes from the cluster: by way of a node or of another
@@ -159,7 +156,7 @@ func (v *view) otherFamily(p netip.Prefix) bool {
 // hasPodsOf reports whether a router has learned a pod range of the family of p, or as a spine an
 // aggregate from the cluster.
 func (v *view) hasPodsOf(r *router, p netip.Prefix) bool {
-	if len(r.announcers(p).pods) > 0 {
+	if len(r.family(p).pods) > 0 {
 		return true
 	}
 	for q, a := range r.aggregates().All() {
@@ -185,7 +182,7 @@ func (v *view) unexpected(r *router, node string, p netip.Prefix) string {
 	if v.peering == Declared {
 		return ""
 	}
-	announce := r.announcers(p)
+	announce := r.family(p)
 	another := func(q netip.Prefix) bool {
 		return q != p && sameFamily(p, q) && v.poolsDiffer(p, q) && v.covered(r, q)
 	}
@@ -201,9 +198,9 @@ func (v *view) unexpected(r *router, node string, p netip.Prefix) string {
 		return notCarried
 	case withheld != "":
 		return withheld
-	case p.Addr().Is4() && !r.readFor(p):
+	case p.Addr().Is4() && !r.readFor(p.Addr()):
 		return notIPv4
-	case !r.readFor(p):
+	case !r.readFor(p.Addr()):
 		return notIPv6
 	case r.Role == snapshot.RoleSpine:
 		if _, there := v.aggregated(r, p); there {
@@ -272,14 +269,14 @@ func (v *view) open(r *router, p netip.Prefix, why string) bool {
 		return !r.Neighbors.Read ||
 			slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool { return n.State != snapshot.SessionEstablished }) ||
 			v.announcesPods(p) || !slices.ContainsFunc(v.routers, func(o *router) bool {
-			return o.Role != snapshot.RoleSpine && len(o.peers) > 0 && complete(o.Router) && o.Neighbors.Read && o.readFor(p)
+			return o.Role != snapshot.RoleSpine && len(o.peers) > 0 && complete(o.Router) && o.Neighbors.Read && o.readFor(p.Addr())
 		})
 	case noPodRange, noPodRangeV6:
 		// A cluster that announces no pod ranges has its sessions up, or none. One that is
 		// to announce them has another router that gets them, or objects that say so. A router
 		// that is beside the node and lacks what another one has may be meant to, or not.
 		declared, _ := v.declared(node, p)
-		announced := v.somewhere(p) || declared || p.Addr().Is4() && r.rejects[node] || why == noPodRangeV6 && len(r.announcers(ipv4).pods) > 0
+		announced := v.somewhere(p) || declared || p.Addr().Is4() && r.rejects[node] || why == noPodRangeV6 && len(r.family(ipv4).pods) > 0
 		announced = announced || v.layer == calicoLayer && v.intents().filtered || v.layer == nodeLayer && v.intents().nodeRanges
 		return r.Pods || declared && !v.announcesPods(p) || r.down || r.farther()[p.Addr().Is4()] || v.intents().unselected[v.poolOf(p)] ||
 			announced && r.beside(v.nodes[node])
@@ -319,12 +316,7 @@ func (r *router) amongNeighbors(n snapshot.Node) bool {
 	return slices.ContainsFunc(n.InternalIPs, r.links().Contains)
 }
 
-func (r *router) readFor(p netip.Prefix) bool {
-	if p.Addr().Is4() {
-		return !r.NoIPv4
-	}
-	return r.IPv6
-}
+func (r *router) readFor(a netip.Addr) bool { return a.Is4() && !r.NoIPv4 || !a.Is4() && r.IPv6 }
 
 // beside reports whether a node is a neighbour of a router, or on one of its links, or may be on
 // one because they are not known.
@@ -336,7 +328,7 @@ func (r *router) beside(n snapshot.Node) bool {
 // of the family of p: one between addresses of that family, or any where the router learns such
 // prefixes over sessions of the other family.
 func (r *router) carries(node string, p netip.Prefix) bool {
-	return r.families().crossed[!p.Addr().Is4()] ||
+	return r.family(p).crossed ||
 		slices.ContainsFunc(r.from[node], func(a netip.Addr) bool { return a.Is4() == p.Addr().Is4() })
 }
 

@@ -93,7 +93,7 @@ func (d Permission) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 		}
 		if g.node != "" {
 			f.State, f.Owner, f.Routers = Active, g.node, routers[g]
-			f.Says += fmt.Sprintf("; %s %s no route to the pods on %s", and(f.Routers), plural(len(f.Routers), "has", "have"), g.node)
+			f.Says += fmt.Sprintf("; %s no route to the pods on %s", do(f.Routers, "has", "have"), g.node)
 		}
 		f.Says += "."
 		findings = append(findings, f)

@@ -58,9 +58,9 @@ func (o ownership) sayPlace(p place, routers []string) string {
 	if p.to.name != "" {
 		target = fmt.Sprintf("%s (%s)", p.to.name, p.to.address)
 	}
-	how := fmt.Sprintf("%s %s %s to %s", and(routers), plural(len(routers), "routes", "route"), p.prefix, target)
+	how := fmt.Sprintf("%s %s to %s", do(routers, "routes", "route"), p.prefix, target)
 	if p.protocol != snapshot.RouteBGP {
-		how = fmt.Sprintf("%s %s a %s route for %s to %s", and(routers), plural(len(routers), "has", "have"), p.protocol, p.prefix, target)
+		how = fmt.Sprintf("%s a %s route for %s to %s", do(routers, "has", "have"), p.protocol, p.prefix, target)
 	}
 	owner, owned := o.now.owner(p.prefix)
 	switch {
@@ -109,7 +109,7 @@ func unlike(routers []string) string {
 	if len(routers) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (%s %s)", and(routers), plural(len(routers), "has one", "have one"))
+	return fmt.Sprintf(" (%s)", do(routers, "has one", "have one"))
 }
 
 func and[T any](items []T) string {
@@ -118,6 +118,11 @@ func and[T any](items []T) string {
 		texts = []string{strings.Join(texts[:last], ", "), texts[last]}
 	}
 	return strings.Join(texts, " and ")
+}
+
+// do is who does something: "a has", "a and b have".
+func do(names []string, one, many string) string {
+	return and(names) + " " + plural(len(names), one, many)
 }
 
 func plural(n int, one, many string) string {

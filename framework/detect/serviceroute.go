@@ -107,9 +107,9 @@ func (v *view) misled(of snapshot.Service, address netip.Addr) (f Finding, is bo
 		f.State = Pending // an endpoint has come or gone, and routers may not know it yet
 	}
 	nodes := slices.Sorted(maps.Keys(without))
-	f.Says = fmt.Sprintf("%s %s packets for %s, the address of Service %s, to %s, which %s no ready endpoint of its own: "+
+	f.Says = fmt.Sprintf("%s packets for %s, the address of Service %s, to %s, which %s no ready endpoint of its own: "+
 		"externalTrafficPolicy Local asks for one, and %s the packets; endpoints are on %s.",
-		and(f.Routers), plural(len(f.Routers), "sends", "send"), address, of, and(few(nodes)), plural(len(nodes), "has", "have"),
+		do(f.Routers, "sends", "send"), address, of, and(few(nodes)), plural(len(nodes), "has", "have"),
 		plural(len(nodes), "it drops", "they drop"), and(few(slices.Sorted(maps.Keys(on)))))
 	return f, len(without) > 0
 }
@@ -223,9 +223,7 @@ const announcedWithin = 20 * time.Second
 // readForFamily reports whether the routers that carry the family of an address, of which there is one,
 // were read for routes to it.
 func (v *view) readForFamily(address netip.Addr) bool {
-	return v.carried(address) && !slices.ContainsFunc(v.Routers, func(r snapshot.Router) bool {
-		return r.Carries(address) && (address.Is4() && r.NoIPv4 || !address.Is4() && !r.IPv6)
-	})
+	return v.carried(address) && !slices.ContainsFunc(v.routers, func(r *router) bool { return r.Carries(address) && !r.readFor(address) })
 }
 
 // carried reports whether a router carries the family of an address, as far as that is said.

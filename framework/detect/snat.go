@@ -441,7 +441,7 @@ func (d SNAT) byRule(node string, h *hidden) Finding {
 	if r := h.rule.Source; r.Range.IsValid() && !r.Not {
 		f.Object = Prefix(r.Range)
 	}
-	routed := fmt.Sprintf("%s %s a route to them (%s)", and(h.route.routers), plural(len(h.route.routers), "has", "have"), h.route.prefix)
+	routed := fmt.Sprintf("%s a route to them (%s)", do(h.route.routers, "has", "have"), h.route.prefix)
 	if h.flows == 0 {
 		if h.wanted == "" {
 			f.State = Latent
@@ -460,8 +460,8 @@ func (d SNAT) byProgram(node string, h *hidden) Finding {
 	programs := each.Of(h.programs, func(p snapshot.Program) string {
 		return fmt.Sprintf("BPF program %s on egress of %s", p.Name, p.Device)
 	})
-	f.Says = fmt.Sprintf("%s: no rule of %s translates it, and after the rules it passes %s, although %s %s a route to it (%s).",
-		h.sees(), node, and(programs), and(h.route.routers), plural(len(h.route.routers), "has", "have"), h.route.prefix)
+	f.Says = fmt.Sprintf("%s: no rule of %s translates it, and after the rules it passes %s, although %s a route to it (%s).",
+		h.sees(), node, and(programs), do(h.route.routers, "has", "have"), h.route.prefix)
 	return f
 }
 

@@ -33,7 +33,7 @@ const (
 	KeyHeader = "Relapse-Key"
 	// MaxAnswer bounds an answer, in bytes of JSON.
 	MaxAnswer = 32 << 20
-	maxFlows = 20_000
+	maxFlows  = 20_000
 	// maxObjects bounds the objects of an answer: connections, rules, routes, interfaces.
 	maxObjects = 10 * maxFlows
 	// within bounds the reading of each source, on a node whose processors are busy.
@@ -61,7 +61,43 @@ func Handler(ctx context.Context, node, key string, until time.Time, machine sna
 		return nil, err
 	}
 	collector.Allow(within)
-	return &handler{key: Key(key, node), until: until, collector: collector, free: make(chan bool, 1)}, nil
+	opens, free := []byte(Key(key, node)), make(chan bool, 1) // full while a request is answered
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case subtle.ConstantTimeCompare([]byte(r.Header.Get(KeyHeader)), opens) != 1:
+			http.Error(w, "the key is not this one", http.StatusUnauthorized)
+			return
+		case time.Now().After(until):
+			http.Error(w, "the key ended at "+until.Format(time.RFC3339), http.StatusGone)
+			return
+		case r.URL.Path != Path:
+			http.NotFound(w, r)
+			return
+		case r.Method != http.MethodGet:
+			http.Error(w, "only GET", http.StatusMethodNotAllowed)
+			return
+		}
+		select {
+		case free <- true:
+			defer func() { <-free }()
+		case <-r.Context().Done():
+			return
+		}
+		s := collector.Collect(r.Context())
+		cut(&s)
+		text, err := json.Marshal(s)
+		if err == nil && len(text) > MaxAnswer {
+			err = fmt.Errorf("the answer has %d bytes, and may have %d", len(text), MaxAnswer)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/gzip")
+		zip := gzip.NewWriter(w)
+		_, _ = zip.Write(text) // the client is gone, or sees that the end is missing
+		_ = zip.Close()
+	}), nil
 }
 
 // Key is what opens one node, of the key of an installation. Who reads it on its way reads no other node.
@@ -69,50 +105,6 @@ func Key(installation, node string) string {
 	mac := hmac.New(sha256.New, []byte(installation))
 	mac.Write([]byte(node))
 	return hex.EncodeToString(mac.Sum(nil))
-}
-
-type handler struct {
-	key       string
-	until     time.Time
-	collector *snapshot.Collector
-	free      chan bool // full while a request is answered
-}
-
-func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch {
-	case subtle.ConstantTimeCompare([]byte(r.Header.Get(KeyHeader)), []byte(h.key)) != 1:
-		http.Error(w, "the key is not this one", http.StatusUnauthorized)
-		return
-	case time.Now().After(h.until):
-		http.Error(w, "the key ended at "+h.until.Format(time.RFC3339), http.StatusGone)
-		return
-	case r.URL.Path != Path:
-		http.NotFound(w, r)
-		return
-	case r.Method != http.MethodGet:
-		http.Error(w, "only GET", http.StatusMethodNotAllowed)
-		return
-	}
-	select {
-	case h.free <- true:
-		defer func() { <-h.free }()
-	case <-r.Context().Done():
-		return
-	}
-	s := h.collector.Collect(r.Context())
-	cut(&s)
-	text, err := json.Marshal(s)
-	if err == nil && len(text) > MaxAnswer {
-		err = fmt.Errorf("the answer has %d bytes, and may have %d", len(text), MaxAnswer)
-	}
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/gzip")
-	zip := gzip.NewWriter(w)
-	_, _ = zip.Write(text) // the client is gone, or sees that the end is missing
-	_ = zip.Close()
 }
 
 // cut leaves out what no detector reads, and all connections if there are too many.

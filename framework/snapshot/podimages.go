@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -148,13 +149,11 @@ func (s Snapshot) ImagesInUse() []ImageInUse {
 			}
 		}
 	}
-	var all []ImageInUse
-	for image, containers := range count {
-		image.Containers = containers
-		all = append(all, image)
-	}
-	slices.SortFunc(all, func(a, b ImageInUse) int {
+	all := slices.SortedFunc(maps.Keys(count), func(a, b ImageInUse) int {
 		return cmp.Or(cmp.Compare(a.Image, b.Image), cmp.Compare(a.Digest, b.Digest))
 	})
+	for i := range all {
+		all[i].Containers = count[all[i]]
+	}
 	return all
 }

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -165,18 +166,12 @@ func Changes(before, after Snapshot) []Change {
 		}
 	}
 	was, is := before.said(nodes, unavailable), after.said(nodes, unavailable)
+	places := maps.Clone(was)
+	maps.Copy(places, is)
 	var all []Change
-	add := func(key place, from, to string) {
-		if from != to {
+	for key := range places {
+		if from, to := was[key], is[key]; from != to {
 			all = append(all, Change{At: after.Time, Layer: key.layer, Where: key.where, Object: key.object, From: from, To: to})
-		}
-	}
-	for key, to := range is {
-		add(key, was[key], to)
-	}
-	for key, from := range was {
-		if _, there := is[key]; !there {
-			add(key, from, "")
 		}
 	}
 	slices.SortFunc(all, func(a, b Change) int {
