@@ -3,6 +3,7 @@ package detect
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -159,7 +160,7 @@ func (d ProxyConvergence) node(history []*lookup, p snapshot.Proxy) []Finding {
 	for _, kind := range []string{MissingService, MissingEndpoint, StaleEndpoint} {
 		for _, state := range []State{Active, Pending} {
 			if all := ofKind(by[state], kind); len(all) > 0 {
-				findings = append(findings, Finding{Kind: kind, State: state, Object: Named(p.Node), Says: says(p, kind, all, now) + given[state]})
+				findings = append(findings, Finding{Kind: kind, State: state, Object: Named(p.Node), Says: says(p, kind, all, by[state], now) + given[state]})
 			}
 		}
 	}
@@ -421,30 +422,20 @@ func compare(found map[difference]bool, port servicePort, wants wanted, virtual 
 	}
 }
 
-type lasted struct {
-	difference
-	since time.Time
-}
-
-func ofKind(differences map[difference]time.Time, kind string) []lasted {
-	var all []lasted
-	for d, since := range differences {
-		if d.kind == kind {
-			all = append(all, lasted{d, since})
-		}
-	}
-	slices.SortFunc(all, func(a, b lasted) int {
+func ofKind(all map[difference]time.Time, kind string) []difference {
+	of := each.Where(slices.Collect(maps.Keys(all)), func(d difference) bool { return d.kind == kind })
+	slices.SortFunc(of, func(a, b difference) int {
 		return cmp.Or(cmp.Compare(a.port.service, b.port.service), a.port.address.Compare(b.port.address),
 			cmp.Compare(a.port.protocol, b.port.protocol), a.server.Compare(b.server))
 	})
-	return all
+	return of
 }
 
 const noSync = "has finished no sync since its start"
 
-func says(p snapshot.Proxy, kind string, all []lasted, now time.Time) string {
-	oldest := slices.MinFunc(all, func(a, b lasted) int { return a.since.Compare(b.since) })
-	named := few(each.Of(all, func(d lasted) string {
+func says(p snapshot.Proxy, kind string, all []difference, since map[difference]time.Time, now time.Time) string {
+	oldest := slices.MinFunc(all, func(a, b difference) int { return since[a].Compare(since[b]) })
+	named := few(each.Of(all, func(d difference) string {
 		if kind == MissingService {
 			return fmt.Sprintf("%s (%s)", d.port, d.port.address)
 		}
@@ -469,5 +460,5 @@ func says(p snapshot.Proxy, kind string, all []lasted, now time.Time) string {
 		sync += fmt.Sprintf(" (%d failed)", last.Failed)
 	}
 	return fmt.Sprintf("The %s table of %s %s: %s; the oldest difference has lasted for %s or longer, and %s.",
-		p.Kernel(), p.Node, what, and(named), seconds(now.Sub(oldest.since)), sync)
+		p.Kernel(), p.Node, what, and(named), seconds(now.Sub(since[oldest])), sync)
 }

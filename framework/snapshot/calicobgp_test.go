@@ -125,9 +125,8 @@ func TestCalicoSelector(t *testing.T) {
 		"(has(zone) || has(rack)) && !(role == 'worker')": false,
 	} {
 		test, _, err := calicoSelector(text)
-		if err != nil || test(labels) != want {
-			t.Errorf("%s: want %t, error %v", text, want, err)
-		}
+		must.NoError(t, err)
+		must.Equal(t, text, want, test(labels))
 	}
 	for _, text := range []string{"rack", "rack = 'a'", "has(rack", "rack == 'a' rack", "rack in {'a'", "(all()", "has(rack) &&", "rack == '"} {
 		_, _, err := calicoSelector(text)

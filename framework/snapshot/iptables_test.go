@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -67,11 +68,7 @@ func TestParseRulesOfKubeRouter(t *testing.T) {
 	text := must.Read(t, "testdata/kube-router-1.5.1.iptables-save")
 	rules := must.Get(ParseRules(string(text), FilterTable))(t)
 	must.Equal(t, "rules", strings.Count(string(text), "\n-A "), len(rules))
-	for _, r := range rules {
-		if r.Target == "" {
-			t.Errorf("no target: %+v", r)
-		}
-	}
+	must.Equal(t, "without a target", nil, each.Where(rules, func(r Rule) bool { return r.Target == "" }))
 }
 
 // What Cilium 1.11.1 wrote on a node of the lab.

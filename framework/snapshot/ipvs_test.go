@@ -4,12 +4,9 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
-
-var compareAddresses = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
 
 const ipvsHeader = `IP Virtual Server version 1.2.1 (size=4096)
 Prot LocalAddress:Port Scheduler Flags
@@ -52,7 +49,7 @@ UDP  [fd00:0000:0000:0000:0000:0000:0000:0001]:0035 rr persistent 10800 FFFFFFFF
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			must.Equal(t, "", c.want, must.Get(ParseIPVS(c.table))(t), compareAddresses)
+			must.Equal(t, "", c.want, must.Get(ParseIPVS(c.table))(t), byValue)
 		})
 	}
 }
@@ -76,13 +73,7 @@ func FuzzParseIPVS(f *testing.F) {
 	f.Add(ipvsHeader + "FWM  00000001 wlc\n")
 	f.Fuzz(func(t *testing.T, table string) {
 		servers, err := ParseIPVS(table)
-		if err != nil && servers != nil {
-			t.Error("servers with an error")
-		}
-		for _, s := range servers {
-			if !s.Address.IsValid() {
-				t.Errorf("%+v has no address", s)
-			}
-		}
+		must.Equal(t, "servers with an error", false, err != nil && servers != nil)
+		must.Equal(t, "without an address", nil, each.Where(servers, func(s VirtualServer) bool { return !s.Address.IsValid() }))
 	})
 }

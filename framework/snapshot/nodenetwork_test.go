@@ -33,9 +33,7 @@ func TestSightings(t *testing.T) {
 	} {
 		s.note(poll.namespace, poll.interfaces, poll.now)
 		for i, got := range poll.interfaces {
-			if !got.Since.Equal(poll.want[i]) {
-				t.Errorf("%s: %s is there since %v, want %v", poll.name, got.Name, got.Since, poll.want[i])
-			}
+			must.Equal(t, poll.name+": "+got.Name+" is there since", poll.want[i], got.Since)
 		}
 	}
 }
@@ -47,9 +45,8 @@ func TestBIRDWithoutBIRD(t *testing.T) {
 	l.Close() // a killed BIRD leaves its socket
 	for _, path := range []string{gone, gone + ".never"} {
 		got, err := birdOf(t.Context(), fakeMachine{path: func(context.Context) (string, error) { return path, nil }})
-		if err != nil || got != nil {
-			t.Errorf("%s: %v, %v, want none and no error", path, got, err)
-		}
+		must.NoError(t, err)
+		must.Equal(t, path, nil, got)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -37,9 +36,7 @@ func TestParseGoroutines(t *testing.T) {
 		"k8s.io/kubernetes/pkg/proxy/ipvs.(*Proxier).syncProxyRules",
 		"k8s.io/kubernetes/pkg/proxy/ipvs.(*GracefulTerminationManager).tryDeleteRs",
 	} {
-		if !slices.Contains(waiting[i].Functions, want) {
-			t.Errorf("goroutine %d is not in %s: %q", waiting[i].ID, want, waiting[i].Functions)
-		}
+		must.Contain(t, strings.Join(waiting[i].Functions, "\n")+"\n", want+"\n")
 	}
 }
 
@@ -96,9 +93,7 @@ func FuzzParseGoroutines(f *testing.F) {
 	f.Add("goroutine 1 gp=0x1 m=2 mp=0x3 [running]:\nmain.main()\n")
 	f.Fuzz(func(t *testing.T, dump string) {
 		for _, g := range ParseGoroutines(dump) {
-			if g.ID < 0 {
-				t.Errorf("%+v", g)
-			}
+			must.Equal(t, g, false, g.ID < 0)
 		}
 	})
 }

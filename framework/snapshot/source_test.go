@@ -89,9 +89,8 @@ func TestCollectGivesEachSourceItsTime(t *testing.T) {
 		_, deaf := hanging(hung)
 		c := open(t, fakeAccess{nodes: map[string]Machine{"edge": deaf}}, Proxies, NodeTables)
 		s := c.Collect(t.Context())
-		if c.Timeout() != proxyTimeout || s.Took != proxyTimeout || s.NodeTables[0].Routes.Took != time.Second {
-			t.Errorf("Timeout() = %s, took %s: routes %s", c.Timeout(), s.Took, s.NodeTables[0].Routes.Took)
-		}
+		must.Equal(t, "bound, taken, taken by routes", [3]time.Duration{proxyTimeout, proxyTimeout, time.Second},
+			[3]time.Duration{c.Timeout(), s.Took, s.NodeTables[0].Routes.Took})
 	})
 }
 

@@ -227,9 +227,7 @@ func TestDefaultChanged(t *testing.T) {
 	must.Equal(t, "", brief{"ipam", DefaultChanged, "hostscope-legacy", "cluster-pool"}, got["ipam"])
 	must.Equal(t, "masquerading was on by default under its old name, too", brief{}, got["enable-ipv4-masquerade"])
 	for _, d := range must.Get(Cilium().Compare(Setup{"1.17.17", nil}, Setup{"1.18.4", nil}))(t) {
-		if d.Key == "node-port-mode" || d.Key == "bpf-lb-mode" {
-			t.Errorf("an old name without a default of its own: %+v", d)
-		}
+		must.Equal(t, "an old name without a default of its own", false, d.Key == "node-port-mode" || d.Key == "bpf-lb-mode")
 	}
 }
 
@@ -239,9 +237,7 @@ func TestWords(t *testing.T) {
 	for _, w := range wordings {
 		o, read := Cilium().option(must.Get(Cilium().find(w.from))(t), w.key)
 		yes, _ := takes(w.key, w.from, o, o.Default)
-		if !read || o.Type != "string" || !yes {
-			t.Errorf("%s from %s on: %+v; it takes the default: %t", w.key, w.from, o, yes)
-		}
+		must.Equal(t, w.key+" from "+w.from+" on is read, and takes the default", [3]any{true, "string", true}, [3]any{read, o.Type, yes})
 	}
 }
 
@@ -340,9 +336,7 @@ func FuzzCompare(f *testing.F) {
 	f.Add("ipam\x00", "\xff")
 	f.Fuzz(func(t *testing.T, key, value string) {
 		for _, d := range must.Get(Cilium().Compare(Setup{"1.8.1", native()}, Setup{"1.12.0", native(key, value)}))(t) {
-			if d.Says == "" || d.Kind == "" {
-				t.Errorf("%q=%q: %+v", key, value, d)
-			}
+			must.Equal(t, d, false, d.Says == "" || d.Kind == "")
 		}
 	})
 }
