@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -108,46 +107,35 @@ func (o ownership) unannounced() []Finding {
 		var with, without, pending []string
 		var longest time.Duration // of pending
 		for _, r := range o.now.routers {
-			if !complete(r.Router) {
-				continue // cannot be judged
-			}
-			if o.now.covered(r, p) {
+			switch {
+			case !complete(r.Router): // cannot be judged
+			case o.now.covered(r, p):
 				with = append(with, r.Name)
-				continue
+			case o.now.unexpected(r, owner, p) == "":
+				if lasts, enough := o.lacking(r.Name, p, owner); enough {
+					without = append(without, r.Name)
+				} else {
+					pending, longest = append(pending, r.Name), max(longest, lasts)
+				}
 			}
-			if o.now.unexpected(r, owner, p) != "" {
-				continue
-			}
-			lasts, enough := o.lacking(r.Name, p, owner)
-			if enough {
-				without = append(without, r.Name)
-				continue
-			}
-			pending = append(pending, r.Name)
-			longest = max(longest, lasts)
+		}
+		add := func(state State, without []string, pending string) {
+			pods := o.podsIn(p)
+			findings = append(findings, Finding{
+				Kind: Unannounced, State: state, Object: Prefix(p), Owner: owner, Routers: without, Pods: pods,
+				Says: fmt.Sprintf("%s no route to %s%s: %s holds that range%s, but %s%s.", do(without, "has", "have"), p, unlike(with),
+					o.now.record(owner), o.sayPods(pods), o.saySpeaker(owner, p, without), pending),
+			})
 		}
 		if len(without) > 0 {
-			findings = append(findings, o.unannouncedAt(p, owner, without, with))
+			add(Active, without, "")
 		}
 		if len(pending) > 0 {
-			f := o.unannouncedAt(p, owner, pending, with)
-			f.State = Pending
-			f.Says = strings.TrimSuffix(f.Says, ".") + fmt.Sprintf("; pending: the route has been missing for %s, and this "+
-				"becomes active after %s, or after %d snapshots in which %s has had a session for %s.",
-				seconds(longest), grace, sightings, owner, settle)
-			findings = append(findings, f)
+			add(Pending, pending, fmt.Sprintf("; pending: the route has been missing for %s, and this becomes active after %s, "+
+				"or after %d snapshots in which %s has had a session for %s", seconds(longest), grace, sightings, owner, settle))
 		}
 	}
 	return findings
-}
-
-func (o ownership) unannouncedAt(p netip.Prefix, owner string, without, with []string) Finding {
-	pods := o.podsIn(p)
-	return Finding{
-		Kind: Unannounced, State: Active, Object: Prefix(p), Owner: owner, Routers: without, Pods: pods,
-		Says: fmt.Sprintf("%s no route to %s%s: %s holds that range%s, but %s.", do(without, "has", "have"), p, unlike(with),
-			o.now.record(owner), o.sayPods(pods), o.saySpeaker(owner, p, without)),
-	}
 }
 
 // lacking returns for how long a router has been without a node's range, at
@@ -291,15 +279,9 @@ func (o ownership) stale() (findings []Finding) {
 	for p, origins := range o.now.origins.All() {
 		var routers []string
 		for _, r := range o.now.routers {
-			kept, fresh := 0, 0
-			for w := range r.routing().used(p) {
-				if w.protocol == snapshot.RouteBGP && r.ended[w.neighbor] {
-					kept++
-				} else {
-					fresh++
-				}
-			}
-			if kept > 0 && fresh == 0 {
+			used := slices.Collect(r.routing().used(p))
+			fresh := func(w *way) bool { return w.protocol != snapshot.RouteBGP || !r.ended[w.neighbor] }
+			if len(used) > 0 && !slices.ContainsFunc(used, fresh) {
 				routers = append(routers, r.Name)
 			}
 		}

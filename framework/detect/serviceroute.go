@@ -66,8 +66,7 @@ func (d ServiceRoute) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 				enough = lasts >= announcedWithin
 			}
 			if !enough {
-				f.State = Pending
-				f.Says = strings.TrimSuffix(f.Says, ".") + fmt.Sprintf("; pending: the route has been missing for %s.", seconds(lasts))
+				f.State, f.Says = Pending, strings.TrimSuffix(f.Says, ".")+fmt.Sprintf("; pending: the route has been missing for %s.", seconds(lasts))
 			}
 			findings = append(findings, f)
 		}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -46,9 +45,6 @@ func (b CalicoBlock) state(to *statements) {
 // calicoBlock is what is read of Calico's type of that name
 // (github.com/projectcalico/calico/libcalico-go/lib/apis/crd.projectcalico.org/v1, 3.28).
 type calicoBlock struct {
-	Metadata struct {
-		CreationTimestamp metav1.Time `json:"creationTimestamp"`
-	} `json:"metadata"`
 	Spec struct {
 		CIDR string `json:"cidr"`
 		// Affinity is host:NODE or virtual:NAME.
@@ -81,7 +77,7 @@ var listedBlocks = listed[CalicoBlock]{customAs(calicoGroup.WithResource("ipambl
 
 // blockOf is a block, unless it has been given back.
 func blockOf(o *unstructured.Unstructured, of calicoBlock) (b CalicoBlock, own bool, err error) {
-	b.Created = of.Metadata.CreationTimestamp.Time
+	b.Created = o.GetCreationTimestamp().Time
 	if b.CIDR, err = netip.ParsePrefix(of.Spec.CIDR); err != nil {
 		err = fmt.Errorf("IPAMBlock %q: spec.cidr: %w", o.GetName(), err)
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -50,10 +49,6 @@ func (n CiliumNode) state(to *statements) {
 // ciliumNode is what is read of Cilium's type of that name
 // (github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2, 1.8 to 1.20).
 type ciliumNode struct {
-	Metadata struct {
-		Name              string      `json:"name"`
-		CreationTimestamp metav1.Time `json:"creationTimestamp"`
-	} `json:"metadata"`
 	Spec struct {
 		Addresses []struct {
 			Type string `json:"type"`
@@ -74,8 +69,8 @@ type ciliumNode struct {
 var listedCiliumNodes = customAs(schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnodes"},
 	"CiliumNodes", ciliumNodeOf)
 
-func ciliumNodeOf(_ *unstructured.Unstructured, of ciliumNode) (n CiliumNode, own bool, err error) {
-	n = CiliumNode{Name: of.Metadata.Name, Created: of.Metadata.CreationTimestamp.Time}
+func ciliumNodeOf(o *unstructured.Unstructured, of ciliumNode) (n CiliumNode, own bool, err error) {
+	n = CiliumNode{Name: o.GetName(), Created: o.GetCreationTimestamp().Time}
 	if n.PodCIDRs, err = parsePrefixes(of.Spec.IPAM.PodCIDRs); err != nil {
 		return n, true, fmt.Errorf("CiliumNode %q: spec.ipam.podCIDRs: %w", n.Name, err)
 	}

@@ -43,8 +43,6 @@ type kind struct {
 	// timeout bounds one reading; zero means defaultTimeout.
 	timeout time.Duration
 	lists   []*resource
-	// after are kinds whose part of the snapshot this one needs: they are read as well, and before.
-	after []*kind
 	// open prepares to read the sources of these names. An error is why they can never be read.
 	open func(o *opening, names []string) (read, error)
 	// copy copies the kind's part of a snapshot: only what the sources of these names read.
@@ -131,22 +129,18 @@ type Collector struct {
 type opened struct {
 	kind *kind
 	read read
-	// unreachable is why they cannot be read; then read is nil.
+	// unreachable is why they cannot be read; then read is of no use.
 	unreachable error
 	// usual bounds a reading, and within the next one.
 	usual, within time.Duration
 }
 
-// collect reads the sources, once those kinds are read that they need, and bounds the
-// next reading by how long this one took.
-func (o *opened) collect(ctx context.Context, s *Snapshot, done map[*kind]chan struct{}) {
+// collect reads the sources, and bounds the next reading by how long this one took.
+func (o *opened) collect(ctx context.Context, s *Snapshot) {
 	usual := o.usual
 	ctx, cancel := context.WithTimeoutCause(ctx, o.within, fmt.Errorf("no answer within %s", o.within))
 	defer cancel()
 	began := time.Now()
-	for _, k := range o.kind.after {
-		<-done[k]
-	}
 	o.read(ctx, s)
 	switch took := time.Since(began); {
 	case took >= o.within:
@@ -189,7 +183,7 @@ func Open(ctx context.Context, access Access, sources ...Source) (*Collector, er
 	return c, nil
 }
 
-// byKind sorts sources by kind, with the names of each, and adds the kinds that they need.
+// byKind sorts sources by kind, with the names of each.
 func byKind(sources []Source) (map[*kind][]string, error) {
 	asked := map[*kind][]string{}
 	for _, s := range sources {
@@ -197,9 +191,6 @@ func byKind(sources []Source) (map[*kind][]string, error) {
 			return nil, errors.New("opening the sources of snapshots: one of them is the zero Source, which reads nothing")
 		}
 		asked[s.kind] = each.Once(append(asked[s.kind], s.name))
-		for _, k := range s.kind.after {
-			asked[k] = append(asked[k], "")
-		}
 	}
 	return asked, nil
 }
@@ -253,9 +244,7 @@ func (c *Collector) Collect(ctx context.Context) Snapshot {
 		defer cancel()
 		c.cluster.lists.begin(lists)
 	}
-	done := map[*kind]chan struct{}{}
 	for _, o := range c.sources {
-		done[o.kind] = make(chan struct{})
 		asked := Asked{Name: o.kind.name}
 		if o.unreachable != nil {
 			asked.Unreachable = o.unreachable.Error()
@@ -264,13 +253,9 @@ func (c *Collector) Collect(ctx context.Context) Snapshot {
 	}
 	var all sync.WaitGroup
 	for _, o := range c.sources {
-		all.Go(func() {
-			defer close(done[o.kind])
-			if o.read == nil {
-				return
-			}
-			o.collect(ctx, &s, done)
-		})
+		if o.unreachable == nil {
+			all.Go(func() { o.collect(ctx, &s) })
+		}
 	}
 	all.Wait()
 	s.Took = time.Since(s.Time)

@@ -29,17 +29,15 @@ type Tag struct {
 // Tags is the source of what the registry has under the name of each image that is referred to
 // without a digest, in order of image. It reads Workloads and RunningImages for the names.
 var Tags = Source{kind: register(kind{
-	name:  "tags",
-	after: []*kind{Workloads.kind, RunningImages.kind},
+	name: "tags",
 	open: func(o *opening, _ []string) (read, error) {
 		registry, err := o.access.Registry(o.ctx)
 		if err != nil {
 			return nil, err
 		}
 		o.closes(registry)
-		return func(ctx context.Context, s *Snapshot) {
-			s.Tags = resolve(ctx, registry, s.Workloads.Items, s.PodImages.Items)
-		}, nil
+		c, err := o.cluster()
+		return func(ctx context.Context, s *Snapshot) { s.Tags = c.tags(ctx, registry) }, err
 	},
 	copy: func(to, from *Snapshot, _ []string) { to.Tags = from.Tags },
 	parts: func(s Snapshot) []part {
@@ -114,8 +112,12 @@ func Version(tag string) (version string, own bool) {
 
 const maxResolving = 8
 
-func resolve(ctx context.Context, registry Registry, workloads []Workload, pods []PodImages) List[Tag] {
+// tags asks a registry for each image that is referred to without a digest. What was not read of these is missing: their own
+// sources say so.
+func (c *cluster) tags(ctx context.Context, registry Registry) List[Tag] {
 	began := time.Now()
+	workloads, _ := c.workloads(ctx)
+	pods, _ := c.podImages(ctx)
 	images := map[string]bool{}
 	note := func(c Container) {
 		if ref, err := ParseReference(c.Image); err == nil && ref.Digest == "" {
