@@ -20,14 +20,14 @@ type lookup struct {
 	proxies       func() map[string][]*snapshot.Proxy
 	nats          func() map[string][]*snapshot.NodeNAT
 	named         func() map[string][]*snapshot.Node
+	networks      func() map[string][]*snapshot.NodeNetwork
 	slicesOf      func() map[string][]*snapshot.EndpointSlice // by namespace/name of their Service
 	podsOn        func() map[string][]*snapshot.Pod           // by node
 	podsByAddress func() []podAt                              // in order of address
 	outside       func() map[snapshot.Socket]string           // the first host that has it
 	routes        func() *bart.Table[podRoute]
-	cards         func() map[string]map[netip.Addr]bool // the addresses of nodes' interfaces
-	within        func() bool                           // hidesWithin
-	flows         map[flowKey]snapshot.Flow             // of the node that was asked for last
+	within        func() bool               // hidesWithin
+	flows         map[flowKey]snapshot.Flow // of the node that was asked for last
 	flowsNode     string
 }
 
@@ -44,6 +44,7 @@ func newLookup(s snapshot.Snapshot) *lookup {
 	l.proxies = grouped(s.Proxies, func(p *snapshot.Proxy) string { return p.Node })
 	l.nats = grouped(s.NAT, func(n *snapshot.NodeNAT) string { return n.Node })
 	l.named = grouped(s.Nodes.Items, func(n *snapshot.Node) string { return n.Name })
+	l.networks = grouped(s.NodeNetworks, func(n *snapshot.NodeNetwork) string { return n.Node })
 	l.slicesOf = grouped(s.EndpointSlices.Items, func(e *snapshot.EndpointSlice) string { return e.Namespace + "/" + e.Service })
 	l.podsOn = grouped(s.Pods.Items, func(p *snapshot.Pod) string { return p.Node })
 	l.podsByAddress = sync.OnceValue(func() []podAt {
@@ -67,18 +68,6 @@ func newLookup(s snapshot.Snapshot) *lookup {
 		return hosts
 	})
 	l.routes = sync.OnceValue(l.podRoutes)
-	l.cards = sync.OnceValue(func() map[string]map[netip.Addr]bool {
-		all := map[string]map[netip.Addr]bool{}
-		for _, n := range s.NodeNetworks {
-			all[n.Node] = map[netip.Addr]bool{}
-			for _, card := range n.Interfaces.Items {
-				for _, p := range card.Addresses {
-					all[n.Node][p.Addr()] = true
-				}
-			}
-		}
-		return all
-	})
 	l.within = sync.OnceValue(l.hidesWithin)
 	return l
 }

@@ -111,10 +111,12 @@ func (d SNAT) wanted(now *lookup, node string, pod snapshot.Pod, f snapshot.Flow
 	if strings.Contains(by.Text, "--match-set kube-router-pod-subnets src") {
 		return askedByKubeRouter
 	}
-	nodes := now.named()[node]
-	own := len(nodes) > 0 && slices.Contains(nodes[0].InternalIPs, f.SeenAs.Addr()) ||
-		by.To != f.SeenAs.Addr() && now.cards()[node][f.SeenAs.Addr()]
-	if seen := f.SeenAs.Addr(); len(nodes) > 0 && seen.Is4() && !own {
+	nodes, seen := now.named()[node], f.SeenAs.Addr()
+	onCard := func(n *snapshot.NodeNetwork) bool {
+		return slices.ContainsFunc(n.Interfaces.Items, func(i snapshot.Interface) bool { return has(i, seen) })
+	}
+	own := len(nodes) > 0 && slices.Contains(nodes[0].InternalIPs, seen) || by.To != seen && slices.ContainsFunc(now.networks()[node], onCard)
+	if len(nodes) > 0 && seen.Is4() && !own {
 		return fmt.Sprintf("%s is no address of %s, as that of an egress gateway", seen, node)
 	}
 	of := func(a netip.Addr) int {

@@ -24,14 +24,28 @@ import (
 // API groups again at each list of a resource that is not there, as CiliumNodes are not in most
 // clusters; and a snapshot is taken several times a second.
 type cluster struct {
-	lists    *paged
 	core     typedcorev1.CoreV1Interface
 	typed    map[schema.GroupVersion]rest.Interface // of builtIn
 	dynamic  dynamic.Interface
 	metadata metadata.Interface
-	clock    *serverClock
+	ahead    atomic.Int64 // the server's clock, of this machine's, in ns, by the newest answer
 	// absentees are the resources that the cluster does not have, though it might: see absent.
-	absentees *sync.Map
+	absentees sync.Map
+	// pageWithin bounds each page of a list; 0: the list's own time alone does.
+	pageWithin time.Duration
+
+	mu sync.Mutex
+	// ctx is the snapshot's. A list goes on when the source that asked for it first has no more time:
+	// others that need it may have.
+	ctx   context.Context
+	lists map[*resource]*reading
+}
+
+// reading is a list that is being read; done is closed when it has been.
+type reading struct {
+	done  chan struct{}
+	items []any
+	err   error
 }
 
 // newCluster makes a cluster that reads with c's credentials. Each source
@@ -44,9 +58,8 @@ func newCluster(c *rest.Config) (*cluster, error) {
 	if c.RateLimiter == nil {
 		c.QPS = -1
 	}
-	cluster := &cluster{typed: map[schema.GroupVersion]rest.Interface{}, clock: &serverClock{}, absentees: &sync.Map{}}
-	c.Wrap(cluster.clock.wrap)
-	cluster.lists = &paged{cluster: cluster, ctx: context.Background(), lists: map[*resource]*reading{}}
+	cluster := &cluster{typed: map[schema.GroupVersion]rest.Interface{}, ctx: context.Background(), lists: map[*resource]*reading{}}
+	c.Wrap(func(to http.RoundTripper) http.RoundTripper { return timed{to, cluster} })
 	for _, group := range builtIn {
 		typed := rest.CopyConfig(c)
 		typed.ContentType, typed.NegotiatedSerializer = runtime.ContentTypeProtobuf, scheme.Codecs.WithoutConversion()
@@ -91,11 +104,8 @@ func parsePrefixes(texts []string) ([]netip.Prefix, error) {
 // a while.
 const clockless = 2 * time.Second
 
-// serverClock is how far an API server's clock is ahead of this machine's, by its answers.
-type serverClock struct{ ahead atomic.Int64 }
-
-// difference is that of the newest answer; zero if it is less than clockless.
-func (c *serverClock) difference() time.Duration {
+// clockAhead is how far the server's clock is ahead of this machine's; zero if it is less than clockless.
+func (c *cluster) clockAhead() time.Duration {
 	ahead := time.Duration(c.ahead.Load())
 	if ahead.Abs() < clockless {
 		return 0
@@ -103,12 +113,10 @@ func (c *serverClock) difference() time.Duration {
 	return ahead
 }
 
-// wrap notes the time that each answer tells.
-func (c *serverClock) wrap(to http.RoundTripper) http.RoundTripper { return timed{to, c} }
-
+// timed notes the time that each answer tells.
 type timed struct {
-	to    http.RoundTripper
-	clock *serverClock
+	to      http.RoundTripper
+	cluster *cluster
 }
 
 func (t timed) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -120,7 +128,7 @@ func (t timed) RoundTrip(r *http.Request) (*http.Response, error) {
 	took := time.Since(asked)
 	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
 		// The server has cut off what was beyond the second.
-		t.clock.ahead.Store(int64(date.Add(time.Second / 2).Sub(asked.Add(took / 2).Round(0))))
+		t.cluster.ahead.Store(int64(date.Add(time.Second / 2).Sub(asked.Add(took / 2).Round(0))))
 	}
 	return response, nil
 }

@@ -319,7 +319,7 @@ func TestListOfAnotherVersion(t *testing.T) {
 	})
 	for i := range 3 {
 		phase.Store(int32(i))
-		c.lists.begin(t.Context())
+		c.begin(t.Context())
 		// In the end the definition is there, and the list is 404.
 		must.Equal(t, i, i == 2, must.Err(ciliumBGP(t.Context(), c, ciliumClusterConfigs)) != nil)
 	}

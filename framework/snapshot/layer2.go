@@ -67,7 +67,7 @@ func (c *cluster) l2Announcements(ctx context.Context) ([]L2Announcement, error)
 	for _, s := range services {
 		named["cilium-l2announce-"+s.namespace+"-"+s.name] = s.namespace + "/" + s.name
 	}
-	now := time.Now().Add(c.clock.difference())
+	now := time.Now().Add(c.clockAhead())
 	for _, o := range leases {
 		service, spec := named[o.name], o.is.Spec
 		if service != "" && o.err != nil {

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -89,7 +87,7 @@ func listing[O interface {
 // in are the objects of a cluster, in order of namespace and name. They are shared with other sources:
 // read only.
 func (l listed[T]) in(ctx context.Context, c *cluster) ([]*object[T], error) {
-	items, err := c.lists.list(ctx, l.resource)
+	items, err := c.objects(ctx, l.resource)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +184,6 @@ const pageSize = 500
 var errCutOff = errors.New("the server's pages are of different versions")
 
 // read reads a list in pages, all of one resource version: what the first page is of, or nothing.
-// Within bounds each page; 0: ctx alone does.
 //
 // No version is asked for, so the first page is of the newest one: the server answers it from
 // etcd, or from its cache once that is as new (Kubernetes 1.34), and the continue token of a page
@@ -197,9 +194,9 @@ var errCutOff = errors.New("the server's pages are of different versions")
 // The server forgets versions after 5 to 10 minutes, and a page is then 410 Gone. The
 // list begins once more, and the second time it fails. (client-go's pager would ask for all in one
 // piece, and its pages are not compared.)
-func (c *cluster) read(ctx context.Context, r *resource, within time.Duration) (items []any, err error) {
+func (c *cluster) read(ctx context.Context, r *resource) (items []any, err error) {
 	for range 2 {
-		items, err = c.pages(ctx, r, within)
+		items, err = c.pages(ctx, r)
 		if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !errors.Is(err, errCutOff) {
 			break
 		}
@@ -213,12 +210,12 @@ func (c *cluster) read(ctx context.Context, r *resource, within time.Duration) (
 	return items, nil
 }
 
-func (c *cluster) pages(ctx context.Context, r *resource, within time.Duration) ([]any, error) {
+func (c *cluster) pages(ctx context.Context, r *resource) ([]any, error) {
 	options := metav1.ListOptions{Limit: pageSize, FieldSelector: r.fields, LabelSelector: r.labels}
 	var items []any
 	version := ""
 	for {
-		page, err := c.page(ctx, r, options, within)
+		page, err := c.page(ctx, r, options)
 		if err != nil {
 			return nil, err
 		}
@@ -245,10 +242,10 @@ func (c *cluster) pages(ctx context.Context, r *resource, within time.Duration) 
 	}
 }
 
-func (c *cluster) page(ctx context.Context, r *resource, options metav1.ListOptions, within time.Duration) (runtime.Object, error) {
-	if within > 0 {
+func (c *cluster) page(ctx context.Context, r *resource, options metav1.ListOptions) (runtime.Object, error) {
+	if c.pageWithin > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, within, fmt.Errorf("no answer within %s", within))
+		ctx, cancel = context.WithTimeoutCause(ctx, c.pageWithin, fmt.Errorf("no answer within %s", c.pageWithin))
 		defer cancel()
 	}
 	var page runtime.Object
@@ -272,46 +269,26 @@ var builtIn = []schema.GroupVersion{
 	{Group: "discovery.k8s.io", Version: "v1"}, {Group: "rbac.authorization.k8s.io", Version: "v1"},
 }
 
-// paged asks for each list once in a snapshot.
-type paged struct {
-	cluster *cluster
-	// within bounds each page.
-	within time.Duration
-
-	mu sync.Mutex
-	// ctx is the snapshot's. A list goes on when the source that asked for it first has no more time:
-	// others that need it may have.
-	ctx   context.Context
-	lists map[*resource]*reading
+func (c *cluster) begin(ctx context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ctx, c.lists = ctx, map[*resource]*reading{}
 }
 
-// reading is a list that is being read; done is closed when it has been.
-type reading struct {
-	done  chan struct{}
-	items []any
-	err   error
-}
-
-func (p *paged) begin(ctx context.Context) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.ctx, p.lists = ctx, map[*resource]*reading{}
-}
-
-// list is what is kept of the objects of a resource, shared with other sources: read only. An error is
+// objects are what is kept of a resource's, asked for once in a snapshot and shared with other sources: read only. An error is
 // apierrors.IsNotFound if the cluster does not know the resource.
-func (p *paged) list(ctx context.Context, r *resource) ([]any, error) {
-	p.mu.Lock()
-	a, asked := p.lists[r]
+func (c *cluster) objects(ctx context.Context, r *resource) ([]any, error) {
+	c.mu.Lock()
+	a, asked := c.lists[r]
 	if !asked {
 		a = &reading{done: make(chan struct{})}
-		p.lists[r] = a
+		c.lists[r] = a
 		go func(ctx context.Context) {
 			defer close(a.done)
-			a.items, a.err = p.cluster.read(ctx, r, p.within)
-		}(p.ctx)
+			a.items, a.err = c.read(ctx, r)
+		}(c.ctx)
 	}
-	p.mu.Unlock()
+	c.mu.Unlock()
 	select {
 	case <-a.done:
 		return a.items, a.err

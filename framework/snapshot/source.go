@@ -221,7 +221,7 @@ func (c *Collector) Allow(within time.Duration, of ...Source) {
 		s.within = s.usual
 	}
 	if c.cluster != nil && len(of) == 0 {
-		c.cluster.lists.within = within
+		c.cluster.pageWithin = within
 	}
 }
 
@@ -242,7 +242,7 @@ func (c *Collector) Collect(ctx context.Context) Snapshot {
 	if c.cluster != nil {
 		lists, cancel := context.WithCancel(ctx)
 		defer cancel()
-		c.cluster.lists.begin(lists)
+		c.cluster.begin(lists)
 	}
 	for _, o := range c.sources {
 		asked := Asked{Name: o.kind.name}
@@ -260,7 +260,7 @@ func (c *Collector) Collect(ctx context.Context) Snapshot {
 	all.Wait()
 	s.Took = time.Since(s.Time)
 	if c.cluster != nil {
-		s.ServerAhead = c.cluster.clock.difference()
+		s.ServerAhead = c.cluster.clockAhead()
 	}
 	return s
 }
