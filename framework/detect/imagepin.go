@@ -99,11 +99,7 @@ type runningImage struct {
 }
 
 func (u imageUse) String() string {
-	word := "container"
-	if u.container.Init {
-		word = "init container"
-	}
-	return fmt.Sprintf("%s, %s %s", u.owner, word, u.container.Name)
+	return u.owner + ", " + u.container.Kind() + " " + u.container.Name
 }
 
 func (u imageUse) when() string {

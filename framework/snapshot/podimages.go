@@ -67,7 +67,7 @@ var RunningImages = clusterList("images of Pods", []*resource{listedPods.resourc
 
 func (p PodImages) state(to *statements) {
 	for _, c := range p.Containers {
-		object := p.OwnerKind + " " + p.Namespace + "/" + p.OwnerName + ", " + c.kind() + " " + c.Name
+		object := p.OwnerKind + " " + p.Namespace + "/" + p.OwnerName + ", " + c.Kind() + " " + c.Name
 		to.add(Kernel, "runs on "+p.Node, object, "", "%s", cmp.Or(c.ImageID, "nothing yet"))
 	}
 }

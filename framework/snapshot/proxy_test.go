@@ -149,10 +149,8 @@ func TestProxies(t *testing.T) {
 			if !p.Read || p.Node != "edge" {
 				t.Fatalf("%+v", p)
 			}
-			if p.Mode != c.mode || p.Health.Status != c.health.Status || !p.Health.LastUpdated.Equal(c.health.LastUpdated) ||
-				!p.Health.CurrentTime.Equal(c.health.CurrentTime) || p.Health.Age() != c.age || len(p.Goroutines) != c.goroutines {
-				t.Errorf("%+v", p)
-			}
+			must.Equal(t, "health", c.health, p.Health)
+			must.Equal(t, "mode, age, goroutines", []any{c.mode, c.age, c.goroutines}, []any{p.Mode, p.Health.Age(), len(p.Goroutines)})
 			if len(p.Table) != 1 || len(p.Table[0].Servers) != 1 || p.Table[0].Servers[0].Inactive != 3 {
 				t.Errorf("table %+v", p.Table)
 			}

@@ -39,11 +39,12 @@ var Workloads = clusterList("workloads",
 
 func (w Workload) state(to *statements) {
 	for _, c := range w.Containers {
-		to.add(API, "template", w.Kind+" "+w.Namespace+"/"+w.Name+", "+c.kind()+" "+c.Name, "", "%s, pulled %s", c.Image, c.PullPolicy)
+		to.add(API, "template", w.Kind+" "+w.Namespace+"/"+w.Name+", "+c.Kind()+" "+c.Name, "", "%s, pulled %s", c.Image, c.PullPolicy)
 	}
 }
 
-func (c Container) kind() string {
+// Kind is "container" or "init container".
+func (c Container) Kind() string {
 	if c.Init {
 		return "init container"
 	}
