@@ -25,36 +25,38 @@ type calicoBGPConfiguration struct {
 
 var calicoBGPConfigurations = customList[calicoBGPConfiguration](calicoGroup.WithResource("bgpconfigurations"), "BGPConfigurations")
 
+// calicoDefault is the BGPConfiguration of all nodes, empty if there is none. Those of single nodes cannot name ranges.
+func (c *cluster) calicoDefault(ctx context.Context) (*object[calicoBGPConfiguration], error) {
+	all, err := calicoBGPConfigurations.in(ctx, c)
+	of, there := each.First(all, func(o *object[calicoBGPConfiguration]) bool { return o.name == "default" })
+	if !there {
+		return &object[calicoBGPConfiguration]{}, c.absent(ctx, err, calicoBGPConfigurations.resource)
+	}
+	return of, of.err
+}
+
 // calicoAdvertisements are the ranges of LoadBalancer addresses that Calico's nodes are to
 // announce, of the BGPConfiguration default: one item for each range. Every node announces the
 // range itself, but for those that load balancers must not use; and the nodes with an endpoint
 // of a Service of policy Local its address as well (confd/pkg/backends/calico/routes.go).
 func (c *cluster) calicoAdvertisements(ctx context.Context) ([]BGPAdvertisement, error) {
-	configurations, err := calicoBGPConfigurations.in(ctx, c)
+	of, err := c.calicoDefault(ctx)
 	if err != nil {
-		return nil, c.absent(ctx, err, calicoBGPConfigurations.resource)
+		return nil, err
 	}
 	var all []BGPAdvertisement
-	for _, of := range configurations {
-		if of.name != "default" { // configurations of single nodes cannot name ranges
-			continue
+	for _, block := range of.is.Spec.LoadBalancerIPs {
+		r, err := ParseAddressRange(block.CIDR)
+		if err != nil {
+			return nil, fmt.Errorf("%s: spec.serviceLoadBalancerIPs: %w", of, err)
 		}
-		if of.err != nil {
-			return nil, of.err
+		b := BGPAdvertisement{Name: "serviceLoadBalancerIPs " + block.CIDR, Speaker: CalicoBGP, Ranges: []AddressRange{r}}
+		if p, err := netip.ParsePrefix(block.CIDR); err == nil && p.Addr().Is4() {
+			b.AggregationLength = p.Bits()
+		} else if err == nil {
+			b.AggregationLengthV6 = p.Bits()
 		}
-		for _, block := range of.is.Spec.LoadBalancerIPs {
-			r, err := ParseAddressRange(block.CIDR)
-			if err != nil {
-				return nil, fmt.Errorf("%s: spec.serviceLoadBalancerIPs: %w", of, err)
-			}
-			b := BGPAdvertisement{Name: "serviceLoadBalancerIPs " + block.CIDR, Speaker: CalicoBGP, Ranges: []AddressRange{r}}
-			if p, err := netip.ParsePrefix(block.CIDR); err == nil && p.Addr().Is4() {
-				b.AggregationLength = p.Bits()
-			} else if err == nil {
-				b.AggregationLengthV6 = p.Bits()
-			}
-			all = append(all, b)
-		}
+		all = append(all, b)
 	}
 	if len(all) == 0 {
 		return nil, nil

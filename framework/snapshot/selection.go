@@ -168,21 +168,12 @@ func calicoSelection(nodes []*object[Node], text string) (NodeSelection, error) 
 
 // calicoMesh reports whether Calico's nodes are peers of each other: by default, but for route reflectors.
 func (c *cluster) calicoMesh(ctx context.Context, nodes []*object[Node]) (bool, error) {
-	configurations, err := calicoBGPConfigurations.in(ctx, c)
-	if err := c.absent(ctx, err, calicoBGPConfigurations.resource); err != nil {
+	of, err := c.calicoDefault(ctx)
+	if err != nil {
 		return false, err
 	}
-	mesh := !slices.ContainsFunc(nodes, func(n *object[Node]) bool { return n.is.Calico.RouteReflector != "" })
-	for _, o := range configurations {
-		if o.name != "default" {
-			continue
-		}
-		if o.err != nil {
-			return false, o.err
-		}
-		mesh = mesh && (o.is.Spec.Mesh == nil || *o.is.Spec.Mesh)
-	}
-	return mesh, nil
+	reflects := slices.ContainsFunc(nodes, func(n *object[Node]) bool { return n.is.Calico.RouteReflector != "" })
+	return !reflects && (of.is.Spec.Mesh == nil || *of.is.Spec.Mesh), nil
 }
 
 // calicoNodes are nodes with the labels that Calico keeps of them beside Kubernetes'.

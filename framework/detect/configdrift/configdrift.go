@@ -139,18 +139,14 @@ func (c comparison) set(key string) Drift {
 	n, isRead := c.to.option(key)
 	setTo := fmt.Sprintf("%s is set to %q", key, c.to.config[key])
 	switch {
+	case !isRead && (c.to.Keys[key].Type == OfChart || !wasRead && c.from.Keys[key].Type == OfChart):
+		return Drift{}
 	case !wasRead && !isRead:
-		if c.to.Keys[key].Type == OfChart || c.from.Keys[key].Type == OfChart {
-			return Drift{}
-		}
 		d.Kind, d.Before, d.After = Unknown, "", ""
 		// It may be anything, a secret as well.
 		d.Says = fmt.Sprintf("%s is set, which neither %s nor %s reads%s.",
 			key, c.from.Version, c.to.Version, c.elsewhere(key))
 	case !isRead:
-		if c.to.Keys[key].Type == OfChart {
-			return Drift{}
-		}
 		d.Kind = NotRead
 		d.Says = fmt.Sprintf("%s, which %s does not read%s%s.",
 			setTo, c.to.Version, c.instead(after), c.change(before, after))
@@ -203,13 +199,9 @@ func (c comparison) set(key string) Drift {
 // unset judges a setting for which the new version finds no key in the ConfigMap. A setting with
 // several names is reported once, under the name that the new version goes by.
 func (c comparison) unset(key string) Drift {
-	for _, name := range names(key) {
-		if _, ok := c.to.config[name]; ok {
-			return Drift{}
-		}
-	}
+	set := slices.ContainsFunc(names(key), func(name string) bool { _, set := c.to.config[name]; return set })
 	before, after := c.inForce(key)
-	if before.key == "" || after.key != key || before.value == after.value {
+	if set || before.key == "" || after.key != key || before.value == after.value {
 		return Drift{}
 	}
 	formerly := say(before.value)
