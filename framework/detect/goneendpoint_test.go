@@ -26,12 +26,9 @@ func statsd(seconds float64, ready ...string) snapshot.Snapshot {
 		slice.Ready = append(slice.Ready, netip.MustParseAddr(address))
 	}
 	s.EndpointSlices.Items = []snapshot.EndpointSlice{slice}
-	n := snapshot.NodeNAT{Node: "node1"}
-	n.Flows.Read = true
 	f := flow("udp", "10.60.64.2:40000", "10.96.0.80:8125", "10.60.64.2:40000")
 	f.Redirected, f.AnsweredBy = true, netip.MustParseAddrPort("10.60.65.4:7007")
-	n.Flows.Items = []snapshot.Flow{f}
-	s.NAT = []snapshot.NodeNAT{n}
+	s.NAT = []snapshot.NodeNAT{{Node: "node1", Flows: snapshot.List[snapshot.Flow]{Read: true, Items: []snapshot.Flow{f}}}}
 	return s
 }
 

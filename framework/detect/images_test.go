@@ -27,9 +27,7 @@ func kubeRouters(image string) *imageWorld {
 	w := &imageWorld{}
 	w.Time = start
 	w.Nodes.Read, w.CiliumNodes.Read, w.Workloads.Read, w.PodImages.Read, w.Tags.Read = true, true, true, true, true
-	r := snapshot.Router{Name: "tor"}
-	r.Paths.Read, r.Routes.Read, r.Neighbors.Read = true, true, true
-	w.Routers = []snapshot.Router{r}
+	w.Routers = []snapshot.Router{readRouter("tor")}
 	w.workload("DaemonSet", "kube-router", asks("kube-router", image))
 	for i, node := range []string{"master", "worker1", "worker2"} {
 		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 20, byte(64 + i), 0}), 24)

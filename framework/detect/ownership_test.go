@@ -45,11 +45,7 @@ func incident(affected bool) *world {
 	w := &world{}
 	w.Time = start
 	w.Nodes.Read, w.CiliumNodes.Read, w.Pods.Read = true, true, true
-	for _, name := range tors {
-		r := snapshot.Router{Name: name}
-		r.Paths.Read, r.Routes.Read, r.Neighbors.Read = true, true, true
-		w.Routers = append(w.Routers, r)
-	}
+	w.Routers = each.Of(tors, readRouter)
 	for _, n := range table {
 		w.node(n.name, n.ip, n.node, n.cilium)
 		w.pod(n.name, prefix(n.cilium).Addr().Next().Next())
@@ -60,6 +56,12 @@ func incident(affected bool) *world {
 		w.announce(n.ip, announced, tors...)
 	}
 	return w
+}
+
+func readRouter(name string) snapshot.Router {
+	r := snapshot.Router{Name: name}
+	r.Paths.Read, r.Routes.Read, r.Neighbors.Read = true, true, true
+	return r
 }
 
 func (w *world) node(name, ip, node, cilium string) {

@@ -17,8 +17,7 @@ func balanced(after time.Duration) *world {
 	w.Time = start.Add(after)
 	w.Nodes.Read, w.Services.Read, w.EndpointSlices.Read, w.BGPAdvertisements.Read = true, true, true, true
 	for _, name := range tors {
-		r := snapshot.Router{Name: name}
-		r.Paths.Read, r.Routes.Read, r.Neighbors.Read = true, true, true
+		r := readRouter(name)
 		for _, node := range []string{"10.66.4.21", "10.66.4.22"} {
 			r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: prefix("10.66.128.1/32"), NextHop: addr(node), Neighbor: addr(node), Best: true})
 			r.Neighbors.Items = append(r.Neighbors.Items, snapshot.Neighbor{Address: addr(node), AS: 64513, State: snapshot.SessionEstablished, Established: start.Add(-time.Minute)})

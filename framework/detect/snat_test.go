@@ -24,21 +24,14 @@ func masqueraded(t *testing.T) snapshot.Snapshot {
 		{Namespace: "default", Name: "app", Node: "node2", IP: netip.MustParseAddr("10.20.30.35")},
 		{Namespace: "default", Name: "other", Node: "node1", IP: netip.MustParseAddr("10.20.30.3")},
 	}
-	tor := snapshot.Router{Name: "tor"}
-	tor.Routes.Read = true
-	tor.Routes.Items = []snapshot.Route{
+	s.Routers = []snapshot.Router{{Name: "tor", Routes: snapshot.List[snapshot.Route]{Read: true, Items: []snapshot.Route{
 		{Prefix: netip.MustParsePrefix("0.0.0.0/0"), NextHops: []snapshot.NextHop{{Address: netip.MustParseAddr("10.4.36.1")}}},
 		{Prefix: netip.MustParsePrefix("10.20.30.32/27"), NextHops: []snapshot.NextHop{{Address: netip.MustParseAddr("10.4.94.31")}}},
-	}
-	s.Routers = []snapshot.Router{tor}
-	n := snapshot.NodeNAT{Node: "node2"}
-	n.Rules.Read, n.Flows.Read = true, true
-	n.Rules.Items = rules
-	n.Flows.Items = []snapshot.Flow{
+	}}}}
+	s.NAT = []snapshot.NodeNAT{{Node: "node2", Rules: snapshot.List[snapshot.Rule]{Read: true, Items: rules}, Flows: snapshot.List[snapshot.Flow]{Read: true, Items: []snapshot.Flow{
 		flow("tcp", "10.20.30.35:40312", "10.4.40.10:3306", "10.4.94.31:40312"),
 		flow("udp", "10.20.30.35:7008", "10.20.30.3:7007", "10.20.30.35:7008"),
-	}
-	s.NAT = []snapshot.NodeNAT{n}
+	}}}}
 	return s
 }
 
@@ -62,10 +55,9 @@ func byProgram(s *snapshot.Snapshot) {
 }
 
 func dbSees(s *snapshot.Snapshot) {
-	db := snapshot.HostSockets{Host: "db"}
-	db.Sockets.Read = true
-	db.Sockets.Items = []snapshot.Socket{{Local: netip.MustParseAddrPort("10.4.40.10:3306"), Remote: netip.MustParseAddrPort("10.4.94.31:40312")}}
-	s.Outside = []snapshot.HostSockets{db}
+	s.Outside = []snapshot.HostSockets{{Host: "db", Sockets: snapshot.List[snapshot.Socket]{Read: true, Items: []snapshot.Socket{
+		{Local: netip.MustParseAddrPort("10.4.40.10:3306"), Remote: netip.MustParseAddrPort("10.4.94.31:40312")},
+	}}}}
 }
 
 func natOutgoing() []snapshot.Rule {
