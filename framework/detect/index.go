@@ -72,9 +72,9 @@ type views []func() *view
 
 func newViews(history []snapshot.Snapshot, x *Index, p Peering) views {
 	all := make(views, len(history))
-	for i, s := range history {
+	for i := range history {
 		all[i] = sync.OnceValue(func() *view {
-			return newView(s, p, func(r snapshot.Router) *routing { return x.routing(i, r) })
+			return newView(history[i], p, func(r snapshot.Router) *routing { return x.routing(i, r) })
 		})
 	}
 	return all

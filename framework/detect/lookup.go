@@ -48,8 +48,8 @@ func newLookup(s snapshot.Snapshot) *lookup {
 	l.slicesOf = grouped(s.EndpointSlices.Items, func(e *snapshot.EndpointSlice) string { return e.Namespace + "/" + e.Service })
 	l.podsOn = grouped(s.Pods.Items, func(p *snapshot.Pod) string { return p.Node })
 	l.podsByAddress = sync.OnceValue(func() []podAt {
-		all := make([]podAt, 0, len(s.Pods.Items))
-		for i, p := range s.Pods.Items {
+		all := make([]podAt, 0, len(l.Pods.Items))
+		for i, p := range l.Pods.Items {
 			all = append(all, podAt{p.IP, i})
 			if p.IPv6.IsValid() {
 				all = append(all, podAt{p.IPv6, i})
@@ -60,7 +60,7 @@ func newLookup(s snapshot.Snapshot) *lookup {
 	})
 	l.outside = sync.OnceValue(func() map[snapshot.Socket]string {
 		hosts := map[snapshot.Socket]string{}
-		for _, o := range slices.Backward(s.Outside) {
+		for _, o := range slices.Backward(l.Outside) {
 			for _, socket := range o.Sockets.Items {
 				hosts[socket] = o.Host
 			}
