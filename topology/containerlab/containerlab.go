@@ -84,10 +84,30 @@ type link struct {
 type file struct {
 	Name     string `yaml:"name"`
 	Topology struct {
-		// Nodes is a mapping that keeps its order.
-		Nodes yaml.Node `yaml:"nodes"`
-		Links []link    `yaml:"links,omitempty"`
+		Nodes nodes  `yaml:"nodes"`
+		Links []link `yaml:"links,omitempty"`
 	} `yaml:"topology"`
+}
+
+// nodes is a mapping that keeps its order.
+type nodes []named
+
+type named struct {
+	key  string
+	node node
+}
+
+func (all nodes) MarshalYAML() (any, error) {
+	mapping := &yaml.Node{Kind: yaml.MappingNode}
+	for _, n := range all {
+		var k, v yaml.Node
+		k.SetString(n.key)
+		if err := v.Encode(n.node); err != nil {
+			return nil, err
+		}
+		mapping.Content = append(mapping.Content, &k, &v)
+	}
+	return mapping, nil
 }
 
 // File is a file of the folder.
@@ -111,20 +131,16 @@ func Files(t topology.Topology) ([]File, error) {
 	}
 	e := export{t: t, taken: map[string]bool{}, bridges: map[string]string{}}
 	e.file.Name = t.Name
-	e.file.Topology.Nodes.Kind = yaml.MappingNode
-	if err := e.build(); err != nil {
-		return nil, fmt.Errorf("exporting topology %q: %w", t.Name, err)
-	}
+	e.build()
 	var b strings.Builder
 	b.WriteString(header)
 	enc := yaml.NewEncoder(&b)
 	enc.SetIndent(2)
-	if err := errors.Join(enc.Encode(e.file), enc.Close()); err != nil {
-		return nil, fmt.Errorf("exporting topology %q: %w", t.Name, err)
-	}
+	e.failed = errors.Join(e.failed, enc.Encode(e.file), enc.Close())
 	e.add(e.TopologyFile(), b.String(), 0o644)
-	if err := e.render("lab.sh", script, 0o755, &e); err != nil {
-		return nil, err
+	e.render("lab.sh", script, 0o755, &e)
+	if e.failed != nil {
+		return nil, fmt.Errorf("exporting topology %q: %w", t.Name, e.failed)
 	}
 	return e.files, nil
 }
@@ -156,19 +172,18 @@ type export struct {
 	taken map[string]bool
 	// bridges maps a network's name to its key among the nodes.
 	bridges map[string]string
+	// failed joins the errors of what could not be written.
+	failed error
 }
 
 func (e *export) add(name, text string, mode fs.FileMode) {
 	e.files = append(e.files, File{name, text, mode})
 }
 
-func (e *export) render(name string, t *template.Template, mode fs.FileMode, data any) error {
+func (e *export) render(name string, t *template.Template, mode fs.FileMode, data any) {
 	var text strings.Builder
-	if err := t.Execute(&text, data); err != nil {
-		return fmt.Errorf("rendering %s: %w", name, err)
-	}
+	e.failed = errors.Join(e.failed, t.Execute(&text, data)) // which names the template
 	e.add(name, text.String(), mode)
-	return nil
 }
 
 func (e *export) key(want string) string {
@@ -180,7 +195,7 @@ func (e *export) key(want string) string {
 	return key
 }
 
-func (e *export) build() error {
+func (e *export) build() {
 	// Keys that containerlab or kind interprets come first, and bridges, which the user
 	// creates, last.
 	clusters := make([]string, len(e.t.Clusters))
@@ -199,48 +214,32 @@ func (e *export) build() error {
 	}
 	for _, n := range e.t.Networks {
 		e.bridges[n.Name] = e.key(n.Name)
-		if err := e.node(e.bridges[n.Name], n.Name, node{Kind: kindNetwork}); err != nil {
-			return err
-		}
+		e.node(e.bridges[n.Name], n.Name, node{Kind: kindNetwork})
 	}
 	for i, c := range e.t.Clusters {
-		if err := e.cluster(clusters[i], c, nodes); err != nil {
-			return err
-		}
+		e.cluster(clusters[i], c, nodes)
 	}
 	for _, r := range e.t.Routers {
-		if err := e.router(nodes[r.Name], r); err != nil {
-			return err
-		}
+		e.router(nodes[r.Name], r)
 	}
 	if len(e.t.Routers) > 0 {
 		e.add("frr/daemons", daemons, 0o644)
-		if err := e.routersFile(nodes); err != nil {
-			return err
-		}
+		e.routersFile(nodes)
 	}
 	for _, h := range e.t.Hosts {
-		n := node{Kind: kindOther, Image: hostImage, NetworkMode: "none", Sysctls: Forwarding}
-		m := topology.Member{Kind: topology.KindHost, Name: h.Name, Links: h.Links, Via: h.Via}
-		if err := e.member(nodes[h.Name], m, n); err != nil {
-			return err
-		}
+		e.member(nodes[h.Name], h.Name, node{Kind: kindOther, Image: hostImage, NetworkMode: "none", Sysctls: Forwarding})
 	}
-	return nil
 }
 
-func (e *export) router(key string, r topology.Router) error {
+func (e *export) router(key string, r topology.Router) {
 	config := "frr/" + key + ".conf"
 	text, err := router.FRRConfig(e.bgp(r))
-	if err != nil {
-		return err
-	}
+	e.failed = errors.Join(e.failed, err)
 	e.add(config, text, 0o644)
-	n := node{
+	e.member(key, r.Name, node{
 		Kind: kindOther, Image: routerImage, NetworkMode: "none", Sysctls: Forwarding,
 		Binds: []string{config + ":/etc/frr/frr.conf", "frr/daemons:/etc/frr/daemons"},
-	}
-	return e.member(key, topology.Member{Kind: topology.KindRouter, Name: r.Name, Links: r.Links}, n)
+	})
 }
 
 // kindContainer is kind's name of the container of a cluster's next node
@@ -255,19 +254,13 @@ func kindContainer(cluster string, role topology.Role, workers *int) string {
 	return fmt.Sprintf("%s-worker%d", cluster, *workers)
 }
 
-func (e *export) cluster(key string, c topology.Cluster, nodes map[string]string) error {
+func (e *export) cluster(key string, c topology.Cluster, nodes map[string]string) {
 	config := key + ".kind.yml"
-	if err := e.render(config, kindConfig, 0o644, c); err != nil {
-		return err
-	}
+	e.render(config, kindConfig, 0o644, c)
 	// Without a CNI plugin no node gets ready.
 	doNotWait := map[string]any{"k8s_kind": map[string]any{"deploy": map[string]string{"wait": "0s"}}}
-	n := node{Kind: kindCluster, StartupConfig: config, Extras: doNotWait}
-	if err := e.node(key, c.Name, n); err != nil {
-		return err
-	}
+	e.node(key, c.Name, node{Kind: kindCluster, StartupConfig: config, Extras: doNotWait})
 	for i, n := range c.Nodes {
-		m := topology.Member{Kind: topology.KindNode, Name: n.Name, Links: n.Links, Via: n.Via}
 		made := node{Kind: kindNode, Stages: map[string]any{
 			"create": map[string]any{"wait-for": []map[string]string{{"node": key, "stage": "create"}}},
 		}}
@@ -275,11 +268,8 @@ func (e *export) cluster(key string, c topology.Cluster, nodes map[string]string
 			// Without a variable: containerlab takes the variables of its own environment.
 			made.Exec = append(made.Exec, fmt.Sprintf(`sh -c "echo %s | tee /proc/sys/%s"`, setting.value, setting.pattern))
 		}
-		if err := e.member(nodes[n.Name], m, made, afterJoin(c, i)...); err != nil {
-			return err
-		}
+		e.member(nodes[n.Name], n.Name, made, afterJoin(c, i)...)
 	}
-	return nil
 }
 
 // afterJoin are commands of a node that has its links: kubelet takes the node's address on
@@ -305,7 +295,8 @@ func afterJoin(c topology.Cluster, i int) []string {
 
 // member adds a node with links, and with commands that follow the links' commands. containerlab
 // does not configure addresses for the kinds linux and ext-container, so exec does.
-func (e *export) member(key string, m topology.Member, n node, after ...string) error {
+func (e *export) member(key, name string, n node, after ...string) {
+	m, _ := e.t.Member(name)
 	// eth0 of a kind node is on Docker's network, which containerlab cannot link.
 	first := 0
 	if m.Kind == topology.KindNode {
@@ -329,7 +320,7 @@ func (e *export) member(key string, m topology.Member, n node, after ...string) 
 		n.Exec = append(n.Exec, route)
 	}
 	n.Exec = append(n.Exec, after...)
-	return e.node(key, m.Name, n)
+	e.node(key, m.Name, n)
 }
 
 // bridgePort is the name of the next link's interface at the bridge. It contains a hash
@@ -340,14 +331,7 @@ func (e *export) bridgePort() string {
 	return fmt.Sprintf("r%06x-%d", h.Sum32()&0xffffff, len(e.file.Topology.Links))
 }
 
-func (e *export) node(key, name string, n node) error {
+func (e *export) node(key, name string, n node) {
 	n.Labels = map[string]string{labelName: name}
-	var k, v yaml.Node
-	k.SetString(key)
-	if err := v.Encode(n); err != nil {
-		return err
-	}
-	nodes := &e.file.Topology.Nodes
-	nodes.Content = append(nodes.Content, &k, &v)
-	return nil
+	e.file.Topology.Nodes = append(e.file.Topology.Nodes, named{key, n})
 }

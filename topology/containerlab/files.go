@@ -1,7 +1,7 @@
 package containerlab
 
 import (
-	"fmt"
+	"errors"
 	"text/template"
 
 	"go.yaml.in/yaml/v3"
@@ -134,7 +134,7 @@ func (e *export) bgp(r topology.Router) router.Config {
 // RoutersFile is the file of the folder that says how its routers are read.
 const RoutersFile = "routers.yml"
 
-func (e *export) routersFile(keys map[string]string) error {
+func (e *export) routersFile(keys map[string]string) {
 	type declared struct {
 		Name    string   `yaml:"name"`
 		Kind    string   `yaml:"kind"`
@@ -144,9 +144,6 @@ func (e *export) routersFile(keys map[string]string) error {
 		return declared{r.Name, string(topology.FRR), []string{"docker", "exec", "clab-" + e.t.Name + "-" + keys[r.Name]}}
 	})
 	text, err := yaml.Marshal(routers)
-	if err != nil {
-		return fmt.Errorf("writing %s: %w", RoutersFile, err)
-	}
+	e.failed = errors.Join(e.failed, err)
 	e.add(RoutersFile, "# How the routers are read: the file of relapse audit --routers, and of run --on.\n"+string(text), 0o644)
-	return nil
 }
