@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,8 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 
-	"github.com/moby/moby/api/pkg/stdcopy"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
@@ -18,19 +17,9 @@ import (
 	"github.com/relapse-dev/relapse/topology/status"
 )
 
-// Accelerator executes a guest's code.
-type Accelerator = launch.Accelerator
-
-// Accelerators, in the order in which they are tried.
-const (
-	KVM = launch.KVM // the CPU itself
-	UML = launch.UML // User Mode Linux: one CPU, and always its own kernel
-	TCG = launch.TCG // QEMU's translator: works everywhere, 15 to 20 times slower
-)
-
 // Choice is an accelerator and the reason for it.
 type Choice struct {
-	Accelerator Accelerator `json:"accelerator"`
+	Accelerator launch.Accelerator `json:"accelerator"`
 	// NotKVM and NotUML say why those are not used. Each is empty if it is used or was not tried.
 	NotKVM string `json:"notKVM,omitempty"`
 	NotUML string `json:"notUML,omitempty"`
@@ -51,7 +40,7 @@ func ChooseAccelerator(ctx context.Context, docker *client.Client, image string,
 			return known, nil
 		}
 	}
-	choice, err := choose(image, func(a Accelerator) (string, error) {
+	choice, err := choose(image, func(a launch.Accelerator) (string, error) {
 		return WhyNot(ctx, docker, image, labels, a)
 	})
 	if err != nil {
@@ -68,12 +57,12 @@ func ChooseAccelerator(ctx context.Context, docker *client.Client, image string,
 }
 
 // choose tries accelerators in their order. whyNot returns why one cannot be used, or "" if it can.
-func choose(image string, whyNot func(Accelerator) (string, error)) (Choice, error) {
+func choose(image string, whyNot func(launch.Accelerator) (string, error)) (Choice, error) {
 	choice := Choice{Image: image}
 	for _, try := range []struct {
-		accelerator Accelerator
+		accelerator launch.Accelerator
 		reason      *string
-	}{{KVM, &choice.NotKVM}, {UML, &choice.NotUML}} {
+	}{{launch.KVM, &choice.NotKVM}, {launch.UML, &choice.NotUML}} {
 		reason, err := whyNot(try.accelerator)
 		if err != nil {
 			return Choice{}, fmt.Errorf("booting a guest under %s: %w", try.accelerator, err)
@@ -84,14 +73,14 @@ func choose(image string, whyNot func(Accelerator) (string, error)) (Choice, err
 		}
 		*try.reason = reason
 	}
-	choice.Accelerator = TCG
+	choice.Accelerator = launch.TCG
 	return choice, nil
 }
 
 // WhyNot tries to boot a guest under KVM or UML, as ChooseAccelerator does. It returns
 // why that cannot be used, or "" if it can.
-func WhyNot(ctx context.Context, docker *client.Client, image string, labels map[string]string, a Accelerator) (reason string, err error) {
-	if _, err := os.Stat(kvmDevice); a == KVM && errors.Is(err, fs.ErrNotExist) {
+func WhyNot(ctx context.Context, docker *client.Client, image string, labels map[string]string, a launch.Accelerator) (reason string, err error) {
+	if _, err := os.Stat(kvmDevice); a == launch.KVM && errors.Is(err, fs.ErrNotExist) {
 		return "there is no " + kvmDevice, nil
 	}
 	host := &container.HostConfig{NetworkMode: "none"}
@@ -121,16 +110,11 @@ func WhyNot(ctx context.Context, docker *client.Client, image string, labels map
 		}
 		code = status.StatusCode
 	}
-	stream, err := docker.ContainerLogs(ctx, created.ID, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true})
+	said, err := Log(ctx, docker, created.ID, time.Time{}, false)
 	if err != nil {
 		return "", err
 	}
-	defer stream.Close()
-	var said bytes.Buffer
-	if _, err := stdcopy.StdCopy(&said, &said, stream); err != nil {
-		return "", err
-	}
-	reason = strings.TrimPrefix(strings.TrimSpace(said.String()), "guest: ")
+	reason = strings.TrimPrefix(strings.TrimSpace(said), "guest: ")
 	if code == launch.ImageStatus {
 		return "", status.Machine("image %s: %s", image, reason)
 	}

@@ -46,15 +46,9 @@ type Options struct {
 	Dir string
 	// Binds are mounted into the container (host:container:ro) and are part of the
 	// guest's file system, read-only.
-	Binds       []string
-	Accelerator Accelerator
-	// CPUs is the number of the guest's CPUs. UML ignores it and has one.
-	CPUs int
-	// Seat is a different number for each running guest. Under UML it selects the CPU of
-	// the machine on which the guest runs.
-	Seat int
-	// Memory is the guest's, in MiB. The container gets more: see Overhead.
-	Memory int
+	Binds []string
+	// Config is the guest's machine. The container gets more than its Memory: see Overhead.
+	launch.Config
 }
 
 // Overhead is the memory in MiB that a guest's container may use in addition to the guest's. Under
@@ -98,11 +92,11 @@ func Container(o Options) (*container.Config, *container.HostConfig) {
 const kvmDevice = "/dev/kvm"
 
 // require adds an accelerator's requirements to a container, for a guest with this memory in MiB.
-func require(host *container.HostConfig, a Accelerator, memory int) {
+func require(host *container.HostConfig, a launch.Accelerator, memory int) {
 	switch a {
-	case KVM:
+	case launch.KVM:
 		host.Devices = append(host.Devices, device(kvmDevice))
-	case UML:
+	case launch.UML:
 		// Docker's own tmpfs, /dev/shm, is too small, and is mounted noexec.
 		host.Tmpfs = map[string]string{launch.UMLMemory: fmt.Sprintf("rw,exec,nosuid,nodev,mode=0700,size=%dm", memory+umlExtra)}
 	}
@@ -266,7 +260,7 @@ const killed = 128 + int(syscall.SIGKILL)
 
 // consoleEnd is the console's last lines, or the error of reading them.
 func (g *Guest) consoleEnd(ctx context.Context, n int) string {
-	console, err := g.Console(ctx)
+	console, err := Log(ctx, g.docker, g.container, time.Time{}, false)
 	if err != nil {
 		return err.Error()
 	}
@@ -316,17 +310,25 @@ func (g *Guest) Ready(ctx context.Context, bound time.Duration) error {
 // errEnded is the cause with which the end of the guest cancels a wait.
 var errEnded = errors.New("the guest ended")
 
-// Console returns the output of the guest's kernel and systemd since the first
-// power-on, and the launcher's output.
-func (g *Guest) Console(ctx context.Context) (string, error) {
-	stream, err := g.docker.ContainerLogs(ctx, g.container, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true})
-	if err != nil {
-		return "", fmt.Errorf("reading the console of guest %s: %w", g.name, err)
+// Log is the output of a container since a time; the zero time selects all. That of a guest's container
+// is of the guest's kernel, of systemd and of the launcher, since the first power-on. A tty has one raw stream.
+func Log(ctx context.Context, docker *client.Client, container string, since time.Time, tty bool) (string, error) {
+	options := client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true}
+	if !since.IsZero() {
+		options.Since = since.Format(time.RFC3339Nano)
 	}
-	defer stream.Close()
 	var text bytes.Buffer
-	if _, err := stdcopy.StdCopy(&text, &text, stream); err != nil {
-		return "", fmt.Errorf("reading the console of guest %s: %w", g.name, err)
+	stream, err := docker.ContainerLogs(ctx, container, options)
+	if err == nil {
+		defer stream.Close()
+		if tty {
+			_, err = io.Copy(&text, stream)
+		} else {
+			_, err = stdcopy.StdCopy(&text, &text, stream)
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading the log of container %q: %w", container, err)
 	}
 	return text.String(), nil
 }

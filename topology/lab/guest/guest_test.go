@@ -146,7 +146,7 @@ func TestImage(t *testing.T) {
 }
 
 func TestContainer(t *testing.T) {
-	o := Options{Image: "i", Hostname: "node1", Dir: "/run/relapse/lab/node1", Binds: []string{"/a:/b:ro"}, Accelerator: TCG, CPUs: 2, Memory: 1024}
+	o := Options{Image: "i", Hostname: "node1", Dir: "/run/relapse/lab/node1", Binds: []string{"/a:/b:ro"}, Config: launch.Config{Accelerator: launch.TCG, CPUs: 2, Memory: 1024}}
 	config, host := Container(o)
 	must.Equal(t, "binds", []string{"/run/relapse/lab/node1:/run/relapse", "/a:/b:ro"}, host.Binds)
 	if host.Memory != (1024+Overhead)<<20 || host.Privileged {
@@ -155,7 +155,7 @@ func TestContainer(t *testing.T) {
 	if len(host.Devices) != 1 || config.Hostname != "node1" {
 		t.Errorf("%+v", host.Devices)
 	}
-	o.Accelerator = KVM
+	o.Accelerator = launch.KVM
 	if _, host := Container(o); len(host.Devices) != 2 || host.Devices[1].PathOnHost != "/dev/kvm" {
 		t.Errorf("with KVM: %+v", host.Devices)
 	}
@@ -164,7 +164,7 @@ func TestContainer(t *testing.T) {
 // TestContainerUML checks that the guest's memory has a place in its container,
 // which gets no right beyond those of the others.
 func TestContainerUML(t *testing.T) {
-	config, host := Container(Options{Image: "i", Hostname: "node1", Accelerator: UML, CPUs: 2, Seat: 3, Memory: 1024})
+	config, host := Container(Options{Image: "i", Hostname: "node1", Config: launch.Config{Accelerator: launch.UML, CPUs: 2, Seat: 3, Memory: 1024}})
 	if got := host.Tmpfs["/run/uml"]; !strings.Contains(got, "exec") || !strings.HasSuffix(got, "size=1088m") {
 		t.Errorf("its memory is on %q", host.Tmpfs)
 	}
@@ -181,22 +181,22 @@ func TestChoose(t *testing.T) {
 	broken := errors.New("no engine")
 	for _, test := range []struct {
 		name    string
-		reasons map[Accelerator]string
+		reasons map[launch.Accelerator]string
 		err     error
 		want    Choice
 	}{
-		{"all", nil, nil, Choice{Accelerator: KVM}},
-		{"no KVM", map[Accelerator]string{KVM: "refused"}, nil, Choice{Accelerator: UML, NotKVM: "refused"}},
-		{"neither", map[Accelerator]string{KVM: "refused", UML: "not in the image"}, nil,
-			Choice{Accelerator: TCG, NotKVM: "refused", NotUML: "not in the image"}},
-		{"KVM alone", map[Accelerator]string{UML: "not in the image"}, nil, Choice{Accelerator: KVM}},
+		{"all", nil, nil, Choice{Accelerator: launch.KVM}},
+		{"no KVM", map[launch.Accelerator]string{launch.KVM: "refused"}, nil, Choice{Accelerator: launch.UML, NotKVM: "refused"}},
+		{"neither", map[launch.Accelerator]string{launch.KVM: "refused", launch.UML: "not in the image"}, nil,
+			Choice{Accelerator: launch.TCG, NotKVM: "refused", NotUML: "not in the image"}},
+		{"KVM alone", map[launch.Accelerator]string{launch.UML: "not in the image"}, nil, Choice{Accelerator: launch.KVM}},
 		{"no engine", nil, broken, Choice{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.err == nil {
 				test.want.Image = "i"
 			}
-			got, err := choose("i", func(a Accelerator) (string, error) { return test.reasons[a], test.err })
+			got, err := choose("i", func(a launch.Accelerator) (string, error) { return test.reasons[a], test.err })
 			if got != test.want || !errors.Is(err, test.err) {
 				t.Errorf("%+v, %v", got, err)
 			}

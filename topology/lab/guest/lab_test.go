@@ -23,6 +23,7 @@ import (
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/guest"
+	"github.com/relapse-dev/relapse/topology/lab/guest/launch"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -48,7 +49,7 @@ func TestChooseAccelerator(t *testing.T) {
 	if took > 24*time.Second {
 		t.Errorf("the choice took %s; 10 s and a container are allowed for each that is tried", took)
 	}
-	if (choice.Accelerator != guest.KVM) != (choice.NotKVM != "") || (choice.Accelerator == guest.TCG) != (choice.NotUML != "") {
+	if (choice.Accelerator != launch.KVM) != (choice.NotKVM != "") || (choice.Accelerator == launch.TCG) != (choice.NotUML != "") {
 		t.Error("no reason why the others are not used, or one why this is not")
 	}
 	began = time.Now()
@@ -75,7 +76,7 @@ func TestGuest(t *testing.T) {
 	choice := must.Get(guest.ChooseAccelerator(t.Context(), docker, image, nil, filepath.Join(t.TempDir(), "accelerator")))(t)
 	t.Logf("%+v", choice)
 	uname := "node1 " + topology.Kernels[0] + "."
-	if choice.Accelerator == guest.UML {
+	if choice.Accelerator == launch.UML {
 		uname = "node1 " // its kernel is its own program
 	}
 	testGuest(t, docker, image, choice.Accelerator, uname)
@@ -83,7 +84,7 @@ func TestGuest(t *testing.T) {
 
 // testGuest boots a guest on a separate network, checks it, cuts its power, boots it
 // again and removes it.
-func testGuest(t *testing.T, docker *client.Client, image string, accelerator guest.Accelerator, uname string) {
+func testGuest(t *testing.T, docker *client.Client, image string, accelerator launch.Accelerator, uname string) {
 	ctx := t.Context()
 	dir := t.TempDir()
 	const name = "guest-test"
@@ -101,7 +102,7 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 		}}},
 	}))(t)
 	config, host := guest.Container(guest.Options{
-		Image: image, Hostname: "node1", Dir: dir, Accelerator: accelerator, CPUs: 2, Memory: 1024,
+		Image: image, Hostname: "node1", Dir: dir, Config: launch.Config{Accelerator: accelerator, CPUs: 2, Memory: 1024},
 	})
 	host.NetworkMode = name
 	must.Get(docker.ContainerCreate(ctx, client.ContainerCreateOptions{
@@ -113,7 +114,7 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 	g := guest.Open(docker, name, "node1", dir)
 	t.Cleanup(func() {
 		if exists, _ := exec.Command("docker", "ps", "-aq", "--filter", "name="+name).Output(); t.Failed() && len(exists) > 0 {
-			console, err := g.Console(context.Background())
+			console, err := guest.Log(context.Background(), docker, name, time.Time{}, false)
 			t.Logf("console: %v\n%s", err, console)
 		}
 	})

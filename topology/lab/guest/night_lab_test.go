@@ -8,6 +8,7 @@ import (
 
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/guest"
+	"github.com/relapse-dev/relapse/topology/lab/guest/launch"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -19,11 +20,11 @@ func TestEveryGuest(t *testing.T) {
 	for _, kernel := range topology.Kernels {
 		t.Run(kernel, func(t *testing.T) {
 			docker, image := dockerAndImage(t, kernel)
-			accelerator := guest.KVM
-			why := must.Get(guest.WhyNot(t.Context(), docker, image, nil, guest.KVM))(t)
+			accelerator := launch.KVM
+			why := must.Get(guest.WhyNot(t.Context(), docker, image, nil, launch.KVM))(t)
 			if why != "" {
 				t.Log(why)
-				accelerator = guest.TCG
+				accelerator = launch.TCG
 			}
 			if kernel == topology.Kernels[0] && accelerator == usual.Accelerator {
 				t.Skip("it is TestGuest's")
@@ -32,13 +33,13 @@ func TestEveryGuest(t *testing.T) {
 		})
 	}
 	t.Run("User Mode Linux", func(t *testing.T) {
-		if usual.Accelerator == guest.UML {
+		if usual.Accelerator == launch.UML {
 			t.Skip("it is TestGuest's")
 		}
-		why := must.Get(guest.WhyNot(t.Context(), docker, image, nil, guest.UML))(t)
+		why := must.Get(guest.WhyNot(t.Context(), docker, image, nil, launch.UML))(t)
 		if why != "" {
 			t.Skip(why)
 		}
-		testGuest(t, docker, image, guest.UML, "node1 ")
+		testGuest(t, docker, image, launch.UML, "node1 ")
 	})
 }

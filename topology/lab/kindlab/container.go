@@ -227,29 +227,11 @@ func thaw(folder, id string) {
 func (m *member) Logs(ctx context.Context) (string, error) { return m.logs(ctx, time.Time{}) }
 
 func (m *member) logs(ctx context.Context, since time.Time) (string, error) {
-	options := client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true}
-	if !since.IsZero() {
-		options.Since = since.Format(time.RFC3339Nano)
-	}
-	stream, err := m.docker.ContainerLogs(ctx, m.container, options)
-	if err != nil {
-		return "", fmt.Errorf("reading the log of container %q: %w", m.container, err)
-	}
-	defer stream.Close()
 	info, err := m.inspect(ctx)
 	if err != nil {
 		return "", err
 	}
-	var text bytes.Buffer
-	if info.Config.Tty { // one raw stream, of a node that kind made
-		_, err = io.Copy(&text, stream)
-	} else {
-		_, err = stdcopy.StdCopy(&text, &text, stream)
-	}
-	if err != nil {
-		return "", fmt.Errorf("reading the log of container %q: %w", m.container, err)
-	}
-	return text.String(), nil
+	return guest.Log(ctx, m.docker, m.container, since, info.Config.Tty)
 }
 
 func (m *member) run(ctx context.Context, links []topology.Link, config *container.Config, host *container.HostConfig) error {

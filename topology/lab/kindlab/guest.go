@@ -13,6 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/guest"
+	"github.com/relapse-dev/relapse/topology/lab/guest/launch"
 )
 
 // Resources of a guest. A node with kube-proxy and a few pods uses 300 MiB of its
@@ -45,7 +46,7 @@ func (l *Lab) runGuest(ctx context.Context, node *Node, n topology.Node, image s
 	}
 	config, host := guest.Container(guest.Options{
 		Image: image, Hostname: node.container, Dir: dir, Binds: []string{l.mirrorsBind()},
-		Accelerator: choice.Accelerator, CPUs: guestCPUs, Seat: l.seat(n.Name), Memory: guestMemory,
+		Config: launch.Config{Accelerator: choice.Accelerator, CPUs: guestCPUs, Seat: l.seat(n.Name), Memory: guestMemory},
 	})
 	config.Labels = map[string]string{
 		labelAccelerator: string(choice.Accelerator), labelNotKVM: choice.NotKVM, labelNotUML: choice.NotUML,
@@ -75,9 +76,9 @@ func (l *Lab) chooseAccelerator(ctx context.Context, kernel, image string) (gues
 		return choice, err
 	}
 	switch choice.Accelerator {
-	case guest.UML:
+	case launch.UML:
 		l.options.note("guests run under User Mode Linux, with its kernel instead of %s: %s", kernel, choice.NotKVM)
-	case guest.TCG:
+	case launch.TCG:
 		l.options.note("guests with kernel %s run under QEMU without KVM, 15 to 20 times slower; KVM: %s; User Mode Linux: %s",
 			kernel, choice.NotKVM, choice.NotUML)
 	}
@@ -88,7 +89,7 @@ func (l *Lab) chooseAccelerator(ctx context.Context, kernel, image string) (gues
 type GuestFacts struct {
 	Node        string
 	Kernel      string // its release, as uname -r prints it
-	Accelerator string // a guest.Accelerator
+	Accelerator string // a launch.Accelerator
 	// NotKVM and NotUML say why those are not used. Each is empty if it is used or was not tried.
 	NotKVM, NotUML string
 }
