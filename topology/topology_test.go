@@ -28,20 +28,13 @@ var (
 //	            client
 func drain() Topology {
 	rack, outside := NewNetwork("rack", "10.4.94.0/24"), NewNetwork("outside", "10.4.36.0/24")
-	router := func(name string, last byte) Router {
-		outer := outside.Last(last)
-		return Router{
-			Name: name, ASN: TorASN, ID: outer.Address, Links: []Link{rack.Last(last), outer},
-			Peers: []Peers{{Network: "rack", ASN: ClusterASN}},
-		}
-	}
 	return Topology{
 		Name: "node-drain", Networks: []Network{rack, outside}, Hosts: []Host{outside.Host("client", 10)},
 		Clusters: []Cluster{{
 			Name: "drain", PodCIDR: prefix("10.5.112.0/21"), NodeMask: 24,
 			Nodes: []Node{rack.Node("master1", 32), rack.Node("master3", 31), rack.Node("master2", 21), rack.Node("node1", 23)},
 		}},
-	}.Behind([]Router{router("tor1", 239), router("tor2", 238)})
+	}.Behind(TwoToRs(rack, outside))
 }
 
 // Each change of a lab that can be built makes one problem.
@@ -81,7 +74,7 @@ func TestValidate(t *testing.T) {
 		{`network "tiny": 10.9.2.0/31 has no room`, func(t *Topology) { t.Networks = append(t.Networks, NewNetwork("tiny", "10.9.2.0/31")) }},
 		{`cluster "drain": AS 0 is reserved`, func(t *Topology) { t.Clusters[0].ASN = 0 }},
 		{`router "tor1": AS 0 is reserved`, func(t *Topology) { t.Routers[0].Peers[0].ASN = 0 }},
-		{`router "tor2": BGP identifier 10.4.36.239 is also the one of router "tor1"`, func(t *Topology) { t.Routers[1].ID = t.Routers[0].ID }},
+		{`router "tor2": BGP identifier 10.4.36.251 is also the one of router "tor1"`, func(t *Topology) { t.Routers[1].ID = t.Routers[0].ID }},
 		{`router "tor1": invalid IP is no BGP identifier`, func(t *Topology) { t.Routers[0].ID = netip.Addr{} }},
 		{`router "tor1": peers on network "rck", to which it has no link`, func(t *Topology) { t.Routers[0].Peers[0].Network = "rck" }},
 		{`router "tor1": AS 64513 on network "rack" is listed twice`, func(t *Topology) { t.Routers[0].Peers = append(t.Routers[0].Peers, t.Routers[0].Peers[0]) }},
@@ -135,8 +128,8 @@ func TestLookups(t *testing.T) {
 	if !ok || m.Kind != KindNode {
 		t.Fatalf("Member(master2) = %+v, %v", m, ok)
 	}
-	must.Equal(t, "NextHops(master2)", []netip.Addr{addr("10.4.94.239"), addr("10.4.94.238")}, lab.NextHops(m))
-	if a, ok := lab.AddressOn("tor2", "outside"); !ok || a != addr("10.4.36.238") {
+	must.Equal(t, "NextHops(master2)", []netip.Addr{addr("10.4.94.251"), addr("10.4.94.252")}, lab.NextHops(m))
+	if a, ok := lab.AddressOn("tor2", "outside"); !ok || a != addr("10.4.36.252") {
 		t.Errorf("AddressOn(tor2, outside) = %v, %v", a, ok)
 	}
 	_, none := lab.Network("none")
@@ -144,7 +137,7 @@ func TestLookups(t *testing.T) {
 	_, nobody := lab.AddressOn("nobody", "rack")
 	must.Equal(t, "found network none, client and nobody on the rack", [3]bool{}, [3]bool{none, client, nobody})
 	r, _ := lab.Member("tor1")
-	if l, i := r.LinkOn("outside"); i != 1 || l.Address != addr("10.4.36.239") {
+	if l, i := r.LinkOn("outside"); i != 1 || l.Address != addr("10.4.36.251") {
 		t.Errorf("tor1.LinkOn(outside) = %v, %d", l, i)
 	}
 	on := each.Of(lab.MembersOn("outside"), func(m Member) string { return m.Name })

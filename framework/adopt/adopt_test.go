@@ -3,7 +3,6 @@ package adopt
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,70 +20,45 @@ import (
 // A folder that was not deployed, and a lab that is not on this machine, are refused before
 // Docker is asked.
 func TestOpenRefuses(t *testing.T) {
-	const data = `{"nodes": {"k8s": {"longname": "clab-x-k8s", "kind": "k8s-kind"}}}`
-	write := func(dir, name, text string) {
-		path := filepath.Join(dir, name)
-		must.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)))
-	}
+	const (
+		data     = `{"nodes": {"k8s": {"longname": "clab-x-k8s", "kind": "k8s-kind"}}}`
+		deployed = "clab-x/topology-data.json"
+		tor1     = "- {name: tor1, kind: frr, command: [docker, exec, tor1]}"
+	)
 	for _, test := range []struct {
 		name    string
-		prepare func(dir string)
-		file    string // below the folder, in its place
-		routers string // below the folder
-		lacks   bool   // what it lacks is named, and it is no bad input
+		files   map[string]string // below the folder
+		on      string            // below the folder, in its place
+		routers string            // below the folder
+		lacks   bool              // what it lacks is named, and it is no bad input
 		says    string
 	}{
-		{name: "a kubeconfig without routers", prepare: func(dir string) { write(dir, "config", "") }, file: "config", says: "expected --routers FILE, too"},
-		{
-			name: "a kubeconfig that is none", file: "config", routers: "r.yml", says: "reading kubeconfig",
-			prepare: func(dir string) {
-				write(dir, "config", "a: [")
-				write(dir, "r.yml", "- {name: tor1, kind: frr, command: [docker, exec, tor1]}")
-			},
-		},
-		{
-			name: "a kubeconfig without a context", file: "config", routers: "r.yml", says: "reading kubeconfig",
-			prepare: func(dir string) {
-				write(dir, "config", "apiVersion: v1\nkind: Config\ncurrent-context: lab\n")
-				write(dir, "r.yml", "- {name: tor1, kind: frr, command: [docker, exec, tor1]}")
-			},
-		},
-		{
-			name: "a cluster that does not answer", file: "config", routers: "r.yml", lacks: true, says: "nodes of the cluster at https://127.0.0.1:1",
-			prepare: func(dir string) {
-				write(dir, "config", `{apiVersion: v1, kind: Config, current-context: lab, contexts: [{name: lab, context: {cluster: lab, user: u}}],
-clusters: [{name: lab, cluster: {server: "https://127.0.0.1:1"}}], users: [{name: u, user: {}}]}`)
-				write(dir, "r.yml", "- {name: tor1, kind: frr, command: [docker, exec, tor1]}")
-			},
-		},
+		{name: "a kubeconfig without routers", files: map[string]string{"config": ""}, on: "config", says: "expected --routers FILE, too"},
+		{name: "a kubeconfig that is none", files: map[string]string{"config": "a: [", "r.yml": tor1}, on: "config", routers: "r.yml",
+			says: "reading kubeconfig"},
+		{name: "a kubeconfig without a context", on: "config", routers: "r.yml", says: "reading kubeconfig",
+			files: map[string]string{"config": "apiVersion: v1\nkind: Config\ncurrent-context: lab\n", "r.yml": tor1}},
+		{name: "a cluster that does not answer", on: "config", routers: "r.yml", lacks: true, says: "nodes of the cluster at https://127.0.0.1:1",
+			files: map[string]string{"r.yml": tor1, "config": `{apiVersion: v1, kind: Config, current-context: lab, contexts: [{name: lab, context: {cluster: lab, user: u}}],
+clusters: [{name: lab, cluster: {server: "https://127.0.0.1:1"}}], users: [{name: u, user: {}}]}`}},
 		{name: "not deployed", says: "0 files clab-*/topology-data.json"},
-		{name: "no cluster", prepare: func(dir string) { write(dir, "clab-x/topology-data.json", `{"nodes": {}}`) }, says: "has 0 clusters of kind"},
-		{name: "no file of routers", prepare: func(dir string) { write(dir, "clab-x/topology-data.json", data) }, says: "has no routers.yml, which says how its routers are read: expected --routers FILE"},
-		{
-			name: "a file of routers that is none", says: "expected a list of routers",
-			prepare: func(dir string) {
-				write(dir, "clab-x/topology-data.json", data)
-				write(dir, "routers.yml", "a: b")
-			},
-		},
-		{
-			name: "a router without static routes", lacks: true, says: "router tor1 is of kind bird",
-			prepare: func(dir string) {
-				write(dir, "clab-x/topology-data.json", data)
-				write(dir, "routers.yml", "- {name: tor1, kind: bird, ssh: tor1}")
-			},
-		},
+		{name: "no cluster", files: map[string]string{deployed: `{"nodes": {}}`}, says: "has 0 clusters of kind"},
+		{name: "no file of routers", files: map[string]string{deployed: data},
+			says: "has no routers.yml, which says how its routers are read: expected --routers FILE"},
+		{name: "a file of routers that is none", files: map[string]string{deployed: data, "routers.yml": "a: b"}, says: "expected a list of routers"},
+		{name: "a router without static routes", files: map[string]string{deployed: data, "routers.yml": "- {name: tor1, kind: bird, ssh: tor1}"},
+			lacks: true, says: "router tor1 is of kind bird"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := t.TempDir()
-			if test.prepare != nil {
-				test.prepare(dir)
+			for name, text := range test.files {
+				must.Write(t, filepath.Join(dir, name), text)
 			}
 			routers := ""
 			if test.routers != "" {
 				routers = filepath.Join(dir, test.routers)
 			}
-			_, err := Open(t.Context(), nil, filepath.Join(dir, test.file), routers)
+			_, err := Open(t.Context(), nil, filepath.Join(dir, test.on), routers)
 			if said := fmt.Sprint(err); strings.HasPrefix(said, "the lab does not fit") != test.lacks || !strings.Contains(said, test.says) {
 				t.Errorf("error %v, want %q", err, test.says)
 			}

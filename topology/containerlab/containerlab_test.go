@@ -22,31 +22,15 @@ var (
 
 // drain has the shape of node-drain's lab: four nodes in a rack behind two
 // ToR routers, and a host on the routers' far side.
-//
-//	master1 master2 master3 node1
-//	   |       |       |      |
-//	---+-------+-------+------+---  rack 10.4.94.0/24
-//	       |               |
-//	     tor1            tor2
-//	       |               |
-//	-------+-------+-------+------  outside 10.4.36.0/24
-//	            client
 func drain() topology.Topology {
 	rack, outside := topology.NewNetwork("rack", "10.4.94.0/24"), topology.NewNetwork("outside", "10.4.36.0/24")
-	router := func(name string, last byte) topology.Router {
-		outer := outside.Last(last)
-		return topology.Router{
-			Name: name, ASN: topology.TorASN, ID: outer.Address, Links: []topology.Link{rack.Last(last), outer},
-			Peers: []topology.Peers{{Network: "rack", ASN: topology.ClusterASN}},
-		}
-	}
 	return topology.Topology{
 		Name: "node-drain", Networks: []topology.Network{rack, outside}, Hosts: []topology.Host{outside.Host("client", 10)},
 		Clusters: []topology.Cluster{{
 			Name: "drain", PodCIDR: prefix("10.5.112.0/21"), NodeMask: 24,
 			Nodes: []topology.Node{rack.Node("master1", 32), rack.Node("master3", 31), rack.Node("master2", 21), rack.Node("node1", 23)},
 		}},
-	}.Behind([]topology.Router{router("tor1", 239), router("tor2", 238)})
+	}.Behind(topology.TwoToRs(rack, outside))
 }
 
 // awkward has what makes the mapping hard: one name in all three name spaces,
