@@ -14,7 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// told is what a path says, in one line.
+// told is what a path says, in one line; of origin, preference and MED what is not igp, 100 and 0.
 func told(paths []Path) (lines []string) {
 	for _, p := range paths {
 		flags := ""
@@ -25,6 +25,9 @@ func told(paths []Path) (lines []string) {
 			if flag.set {
 				flags += " " + flag.name
 			}
+		}
+		if p.Origin != "igp" || p.LocalPref != defaultLocalPref || p.MED != 0 {
+			flags += fmt.Sprintf(" %s %d %d", p.Origin, p.LocalPref, p.MED)
 		}
 		lines = append(lines, fmt.Sprintf("%s via %s from %s as %v%s", p.Prefix, p.NextHop, p.Neighbor, p.ASPath, flags))
 	}

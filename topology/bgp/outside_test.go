@@ -2,7 +2,6 @@ package bgp
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -13,18 +12,12 @@ import (
 // FRR had sessions with 198.18.77.3, which announced three prefixes, one with another next
 // hop, and with 198.18.77.9, which was down.
 func TestFRROutside(t *testing.T) {
-	paths := must.Get(FRRPaths(read(t, "frr-10.3-rib-plain.json")))(t)
-	to := func(prefix, hop string) Path {
-		return Path{
-			Prefix: netip.MustParsePrefix(prefix), NextHop: addr(hop), Neighbor: addr("198.18.77.3"),
-			ASPath: []uint32{64513}, Origin: "igp", LocalPref: 100, Best: true, Multipath: true,
-		}
-	}
-	want := []Path{
-		to("10.5.112.0/24", "198.18.77.3"), to("10.5.113.0/24", "198.18.77.3"), to("10.5.114.0/24", "198.18.77.8"),
-		{Prefix: netip.MustParsePrefix("203.0.113.0/24"), NextHop: addr("0.0.0.0"), Origin: "igp", LocalPref: 100, Best: true, Multipath: true},
-	}
-	must.Equal(t, "paths", want, paths, byValue)
+	must.Equal(t, "paths", []string{
+		"10.5.112.0/24 via 198.18.77.3 from 198.18.77.3 as [64513] best multipath",
+		"10.5.113.0/24 via 198.18.77.3 from 198.18.77.3 as [64513] best multipath",
+		"10.5.114.0/24 via 198.18.77.8 from 198.18.77.3 as [64513] best multipath",
+		"203.0.113.0/24 via 0.0.0.0 from invalid IP as [] best multipath",
+	}, told(must.Get(FRRPaths(read(t, "frr-10.3-rib-plain.json")))(t)))
 	neighbors, err := FRRNeighbors(read(t, "frr-10.3-neighbors.json"))
 	if err != nil || len(neighbors) != 2 || neighbors[0].State != StateEstablished {
 		t.Errorf("neighbours %+v, %v, want two with sessions", neighbors, err)
@@ -100,12 +93,8 @@ func TestBIRDOutside(t *testing.T) {
 		t.Run(format.name, func(t *testing.T) {
 			routes := strings.ReplaceAll(routes, "10:02:31.789", format.now)
 			protocols := strings.ReplaceAll(strings.ReplaceAll(protocols, "10:02:30.689", format.now), "10:02:29.707", format.now)
-			paths := must.Get(BIRDPaths(routes, protocols))(t)
-			want := []Path{{
-				Prefix: netip.MustParsePrefix("203.0.113.0/24"), NextHop: addr("198.18.77.2"), Neighbor: addr("198.18.77.2"),
-				ASPath: []uint32{64524}, Origin: "igp", LocalPref: 100, Best: true, Multipath: true,
-			}}
-			must.Equal(t, "paths", want, paths, byValue)
+			must.Equal(t, "paths", []string{"203.0.113.0/24 via 198.18.77.2 from 198.18.77.2 as [64524] best multipath"},
+				told(must.Get(BIRDPaths(routes, protocols))(t)))
 			neighbors := must.Get(birdNeighbors(protocols, nil))(t)
 			up := Neighbor{Address: addr("198.18.77.2"), AS: 64524, RouterID: addr("192.0.2.1"), State: StateEstablished,
 				Received: 1, Accepted: 1}
@@ -116,22 +105,15 @@ func TestBIRDOutside(t *testing.T) {
 
 // Routes of IPv6 have the global address of the next hop, and not the link's.
 func TestIPv6Outside(t *testing.T) {
-	to := func(prefix, hop, neighbor string, as ...uint32) Path {
-		p := Path{Prefix: netip.MustParsePrefix(prefix), NextHop: addr(hop), ASPath: as, Origin: "igp", LocalPref: 100, Best: true, Multipath: true}
-		if neighbor != "" {
-			p.Neighbor = addr(neighbor)
-		}
-		return p
-	}
-	must.Equal(t, "FRR", []Path{
-		to("2001:db8:cb::/48", "::", ""),
-		to("fd00:10:5:112::/64", "2001:db8:77::3", "2001:db8:77::3", 64513),
-		to("fd00:10:5:113::/64", "2001:db8:77::8", "2001:db8:77::3", 64513),
-	}, must.Get(FRRPaths(read(t, "frr-10.3-rib6-plain.json")))(t), byValue)
-	paths := must.Get(BIRDPaths(read(t, "bird-2.17-routes-both.txt"), read(t, "bird-2.17-protocols-both.txt")))(t)
-	must.Equal(t, "BIRD", []Path{
-		to("203.0.113.0/24", "198.18.77.2", "198.18.77.2", 64524), to("2001:db8:cb::/48", "2001:db8:77::2", "2001:db8:77::2", 64524),
-	}, paths, byValue)
+	must.Equal(t, "FRR", []string{
+		"2001:db8:cb::/48 via :: from invalid IP as [] best multipath",
+		"fd00:10:5:112::/64 via 2001:db8:77::3 from 2001:db8:77::3 as [64513] best multipath",
+		"fd00:10:5:113::/64 via 2001:db8:77::8 from 2001:db8:77::3 as [64513] best multipath",
+	}, told(must.Get(FRRPaths(read(t, "frr-10.3-rib6-plain.json")))(t)))
+	must.Equal(t, "BIRD", []string{
+		"203.0.113.0/24 via 198.18.77.2 from 198.18.77.2 as [64524] best multipath",
+		"2001:db8:cb::/48 via 2001:db8:77::2 from 2001:db8:77::2 as [64524] best multipath",
+	}, told(must.Get(BIRDPaths(read(t, "bird-2.17-routes-both.txt"), read(t, "bird-2.17-protocols-both.txt")))(t)))
 }
 
 // A path whose next hop cannot be reached is not the best one.
@@ -155,22 +137,17 @@ func TestBIRDDisabled(t *testing.T) {
 
 func TestKernelRoutes(t *testing.T) {
 	for file, want := range map[string][]string{
-		"ip-route-frr.json": {
-			"0.0.0.0/0 via 198.18.77.1 dev eth0 proto boot metric 0",
+		"ip-route-frr.json": {"0.0.0.0/0 via 198.18.77.1 dev eth0 proto boot metric 0",
 			"10.5.112.0/24 via 198.18.77.3 dev eth0 proto bgp metric 20",
 			"10.5.113.0/24 via 198.18.77.3 dev eth0 proto static metric 20",
 			"10.5.114.0/24 via 198.18.77.8 dev eth0 proto bgp metric 20",
 			"198.18.77.0/24 dev eth0 proto kernel metric 0",
-			"blackhole 203.0.113.0/24 proto static metric 20",
-		},
-		"ip6-route-frr.json": {
-			"2001:db8:77::/64 dev eth0 proto kernel metric 256",
+			"blackhole 203.0.113.0/24 proto static metric 20"},
+		"ip6-route-frr.json": {"2001:db8:77::/64 dev eth0 proto kernel metric 256",
 			"fd00:10:5:112::/64 via fe80::c4aa:d5ff:fe4b:b398 dev eth0 proto bgp metric 20",
 			"fd00:10:5:113::/64 via 2001:db8:77::8 dev eth0 proto bgp metric 20",
-			"fe80::/64 dev eth0 proto kernel metric 256",
-		},
-		"ip6-route-bird.json": {
-			"::/0 via 2001:db8:77::1 dev eth0 proto boot metric 1024",
+			"fe80::/64 dev eth0 proto kernel metric 256"},
+		"ip6-route-bird.json": {"::/0 via 2001:db8:77::1 dev eth0 proto boot metric 1024",
 			"2001:db8:77::/64 dev eth0 proto kernel metric 256",
 			"2001:db8:99::7/128 via fe80::7 dev eth0 proto static metric 1024",
 			"2001:db8:cb::/48 via 2001:db8:77::2 dev eth0 proto bird metric 32",
@@ -178,10 +155,8 @@ func TestKernelRoutes(t *testing.T) {
 			"fd00:10:5:113::/64 via 2001:db8:77::8 dev eth0 proto bird metric 32",
 			"fd00:10:5:200::/64 via 2001:db8:77::7 dev eth0 via 2001:db8:77::8 dev eth0 proto boot metric 1024",
 			"unreachable fd00:10:5:201::/64 proto boot metric 1024",
-			"fe80::/64 dev eth0 proto kernel metric 256",
-		},
-		"ip-route-bird.json": {
-			"0.0.0.0/0 via 198.18.77.1 dev eth0 proto boot metric 0",
+			"fe80::/64 dev eth0 proto kernel metric 256"},
+		"ip-route-bird.json": {"0.0.0.0/0 via 198.18.77.1 dev eth0 proto boot metric 0",
 			"blackhole 10.5.112.0/24 proto bird metric 32",
 			"blackhole 10.5.113.0/24 proto bird metric 32",
 			"10.5.114.0/24 via 198.18.77.8 dev eth0 proto bird metric 32",
@@ -189,8 +164,7 @@ func TestKernelRoutes(t *testing.T) {
 			"10.5.201.7/32 via 198.18.77.7 dev eth0 proto static metric 0",
 			"198.18.77.0/24 dev eth0 proto kernel metric 0",
 			"198.18.77.0/24 dev eth0 proto bird metric 32",
-			"203.0.113.0/24 via 198.18.77.2 dev eth0 proto bird metric 32",
-		},
+			"203.0.113.0/24 via 198.18.77.2 dev eth0 proto bird metric 32"},
 	} {
 		t.Run(file, func(t *testing.T) {
 			ipv4, ipv6 := read(t, file), "[]"

@@ -1,7 +1,6 @@
 package bgp
 
 import (
-	"net/netip"
 	"testing"
 	"time"
 
@@ -34,35 +33,28 @@ func TestPathsOf(t *testing.T) {
 	const one, two = "10.4.94.32", "10.4.94.21"
 	igp := bgp.NewPathAttributeOrigin(bgp.BGP_ORIGIN_ATTR_TYPE_IGP)
 	a, b := bgp.NewPathAttributeNextHop(one), bgp.NewPathAttributeNextHop(two)
-	want := func(nextHop string, change func(*Path)) Path {
-		p := Path{Prefix: prefix("10.5.112.0/24"), NextHop: addr(nextHop), Neighbor: addr(nextHop),
-			Origin: "igp", ASPath: []uint32{64513}, LocalPref: 100}
-		change(&p)
-		return p
-	}
 	first := announcement(t, one, 64513, true, igp, sequence(64513), a)
 	second := announcement(t, two, 64513, false, igp, sequence(64513), b)
-	best, plain := func(p *Path) { p.Best, p.Multipath = true, true }, func(*Path) {}
 	for _, tt := range []struct {
-		name           string
-		first, second  *api.Path
-		ofOne, ofOther func(*Path) // what each has beside its neighbour
+		name            string
+		first, second   *api.Path
+		ofFirst, ofLast string // what is told of each behind its next hop
 	}{
-		{"equally good from two neighbours", first, second, best, func(p *Path) { p.Multipath = true }},
+		{"equally good from two neighbours", first, second, "from 10.4.94.32 as [64513] best multipath", "from 10.4.94.21 as [64513] multipath"},
 		{"longer AS path", first, announcement(t, two, 64513, false, igp, sequence(64513, 64513), b),
-			best, func(p *Path) { p.ASPath = []uint32{64513, 64513} }},
+			"from 10.4.94.32 as [64513] best multipath", "from 10.4.94.21 as [64513 64513]"},
 		{"higher MED", first, announcement(t, two, 64513, false, igp, sequence(64513), b, bgp.NewPathAttributeMultiExitDisc(5)),
-			best, func(p *Path) { p.MED = 5 }},
+			"from 10.4.94.32 as [64513] best multipath", "from 10.4.94.21 as [64513] igp 100 5"},
 		{"iBGP and eBGP", first, announcement(t, two, localAS, false, igp, sequence(64513), b, bgp.NewPathAttributeLocalPref(100)),
-			best, func(p *Path) { p.Internal = true }},
+			"from 10.4.94.32 as [64513] best multipath", "from 10.4.94.21 as [64513] internal"},
 		{"the router's own is best", announcement(t, "<nil>", 0, true, igp, sequence(64513), a), second,
-			func(p *Path) { best(p); p.Neighbor = netip.Addr{} }, plain},
-		{"none is best", announcement(t, one, 64513, false, igp, sequence(64513), a), second, plain, plain},
+			"from invalid IP as [64513] best multipath", "from 10.4.94.21 as [64513]"},
+		{"none is best", announcement(t, one, 64513, false, igp, sequence(64513), a), second, "from 10.4.94.32 as [64513]", "from 10.4.94.21 as [64513]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := &api.Destination{Prefix: "10.5.112.0/24", Paths: []*api.Path{tt.first, tt.second}}
-			got := must.Get(GoBGPPaths(d, localAS))(t)
-			must.Equal(t, "paths", []Path{want(one, tt.ofOne), want(two, tt.ofOther)}, got, byValue)
+			want := []string{"10.5.112.0/24 via 10.4.94.32 " + tt.ofFirst, "10.5.112.0/24 via 10.4.94.21 " + tt.ofLast}
+			must.Equal(t, "paths", want, told(must.Get(GoBGPPaths(d, localAS))(t)))
 		})
 	}
 }

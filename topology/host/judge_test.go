@@ -75,10 +75,8 @@ func TestJudgeEngine(t *testing.T) {
 		},
 		"rootless": {
 			engine: engine{address: "unix:///run/user/1000/docker.sock", version: "28.5.2", rootless: true},
-			want: verdict{
-				Fatal, "rootless 28.5.2 at unix:///run/user/1000/docker.sock",
-				"unset DOCKER_HOST, and start the engine of root (systemctl start docker)",
-			},
+			want: verdict{Fatal, "rootless 28.5.2 at unix:///run/user/1000/docker.sock",
+				"unset DOCKER_HOST, and start the engine of root (systemctl start docker)"},
 		},
 		"not started": {engine: engine{address: socket, err: dialError(syscall.ENOENT), installed: true}, apt: true,
 			want: verdict{Curable, noFile, "dockerd"}},
