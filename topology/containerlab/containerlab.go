@@ -23,9 +23,11 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/template"
 
@@ -264,9 +266,9 @@ func (e *export) cluster(key string, c topology.Cluster, nodes map[string]string
 		made := node{Kind: kindNode, Stages: map[string]any{
 			"create": map[string]any{"wait-for": []map[string]string{{"node": key, "stage": "create"}}},
 		}}
-		for _, setting := range sysctls() {
+		for _, pattern := range slices.Sorted(maps.Keys(NodeForwarding)) {
 			// Without a variable: containerlab takes the variables of its own environment.
-			made.Exec = append(made.Exec, fmt.Sprintf(`sh -c "echo %s | tee /proc/sys/%s"`, setting.value, setting.pattern))
+			made.Exec = append(made.Exec, fmt.Sprintf(`sh -c "echo %s | tee /proc/sys/%s"`, NodeForwarding[pattern], pattern))
 		}
 		e.member(nodes[n.Name], n.Name, made, afterJoin(c, i)...)
 	}

@@ -25,18 +25,15 @@ var Forwarding = map[string]string{
 	"net.ipv4.fib_multipath_hash_policy": "1",
 }
 
-// setting is a sysctl of a Kubernetes node, by a pattern of paths below /proc/sys.
-type setting struct{ pattern, value string }
-
-// sysctls are forwarding for a node, whose cards are there already.
-func sysctls() []setting {
-	return []setting{
-		{"net/ipv4/ip_forward", "1"},
-		{"net/ipv4/conf/*/rp_filter", "0"},
-		{"net/ipv4/conf/*/send_redirects", "0"},
-		{"net/ipv4/conf/*/accept_redirects", "0"},
-		{"net/ipv4/fib_multipath_hash_policy", "1"},
-	}
+// NodeForwarding are those of a Kubernetes node, whose cards are there already, by patterns of paths below
+// /proc/sys, and in labs of package kindlab as well.
+var NodeForwarding = map[string]string{
+	"net/ipv4/ip_forward":                 "1",
+	"net/ipv4/conf/*/rp_filter":           "0",
+	"net/ipv4/conf/*/send_redirects":      "0", // redirects would avoid a wrong transit node
+	"net/ipv4/conf/*/accept_redirects":    "0",
+	"net/ipv4/conf/*/accept_source_route": "0",
+	"net/ipv4/fib_multipath_hash_policy":  "1",
 }
 
 // kindConfig is kind's configuration of a cluster: no CNI plugin, no kube-proxy, no CoreDNS.

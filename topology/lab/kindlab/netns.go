@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/containerlab"
 	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/rtnl"
 )
@@ -46,20 +47,6 @@ func (m *member) InNetns(ctx context.Context, do func() error) error {
 		}()
 	}()
 	return <-failed
-}
-
-// forwarding are the sysctls with which a member forwards packets that arrive and
-// leave by different interfaces and next hops (ECMP). The reverse path filter
-// would drop them. They are set in the member's namespace.
-var forwarding = map[string]string{
-	"net/ipv4/ip_forward":                 "1",
-	"net/ipv4/conf/*/rp_filter":           "0",
-	"net/ipv4/conf/all/send_redirects":    "0", // redirects would avoid a wrong transit node
-	"net/ipv4/conf/*/send_redirects":      "0",
-	"net/ipv4/fib_multipath_hash_policy":  "1", // also by ports, so that probes use all next hops
-	"net/ipv4/conf/all/accept_redirects":  "0",
-	"net/ipv4/conf/*/accept_redirects":    "0",
-	"net/ipv4/conf/*/accept_source_route": "0",
 }
 
 // dualStack are the sysctls of a member that speaks IPv6, too. Docker has disabled IPv6 where it
@@ -144,10 +131,10 @@ func (m *member) setSysctls(values map[string]string) error {
 // wire sets the member's sysctls, and its default route to the lab's routers.
 func (m *member) wire(ctx context.Context, nextHops []netip.Addr) error {
 	if m.guest != nil {
-		return m.guest.Wire(ctx, forwarding, nextHops)
+		return m.guest.Wire(ctx, containerlab.NodeForwarding, nextHops)
 	}
 	return m.InNetns(ctx, func() error {
-		if err := m.setSysctls(forwarding); err != nil || len(nextHops) == 0 {
+		if err := m.setSysctls(containerlab.NodeForwarding); err != nil || len(nextHops) == 0 {
 			return err
 		}
 		if len(m.dual) > 0 {
