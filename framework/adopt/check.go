@@ -39,7 +39,8 @@ func (l *Lab) Check(ctx context.Context, s framework.Scenario, variants []framew
 				"or say so with --yes-this-is-a-lab", containerlab.LabLabel)
 		}
 	}
-	c := checker{l, s.TopologyFor(variants), nil}
+	c := checker{Lab: l, t: s.TopologyFor(variants)}
+	c.look = kindlab.Look(l.docker, c.t, l.Foreign)
 	c.scenario(s, variants)
 	if len(c.found) == 0 { // of another scenario the lab has nothing
 		c.find(ctx)
@@ -56,6 +57,7 @@ func (l *Lab) Check(ctx context.Context, s framework.Scenario, variants []framew
 type checker struct {
 	*Lab
 	t     topology.Topology
+	look  *kindlab.Lab
 	found []string
 }
 
@@ -89,7 +91,6 @@ func (c *checker) scenario(s framework.Scenario, variants []framework.Variant) {
 // members checks that each member has a container that runs, with its addresses, and that its
 // default route leads to its routers and nowhere else.
 func (c *checker) members(ctx context.Context) {
-	look := kindlab.Look(c.docker, c.t, c.Foreign)
 	for _, m := range c.t.Members() {
 		container := c.Foreign.Containers[m.Name]
 		if container == "" {
@@ -98,7 +99,7 @@ func (c *checker) members(ctx context.Context) {
 			}
 			continue
 		}
-		has, err := look.InterfacesOf(ctx, container)
+		has, err := c.look.InterfacesOf(ctx, container)
 		if err != nil {
 			c.missing("%s %s: %v", m.Kind, m.Name, err)
 			continue
@@ -120,7 +121,6 @@ func (c *checker) members(ctx context.Context) {
 
 func (c *checker) cluster(ctx context.Context) {
 	spec := c.t.Clusters[0]
-	look := kindlab.Look(c.docker, c.t, c.Foreign)
 	for i, given := range spec.NodeRanges() {
 		name := spec.Nodes[i].Name
 		object, there := c.nodes[name]
@@ -147,7 +147,7 @@ func (c *checker) cluster(ctx context.Context) {
 				c.missing("node %s: it has taint %s, which the scenario's cluster does not have", name, taint.ToString())
 			}
 		}
-		said, err := look.Node(name).Exec(ctx, "sh", "-c", examine)
+		said, err := c.look.Node(name).Exec(ctx, "sh", "-c", examine)
 		if err != nil {
 			c.missing("node %s: %v", name, err)
 		}

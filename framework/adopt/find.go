@@ -66,9 +66,8 @@ func addressesOf(m topology.Member) []netip.Addr {
 
 // find maps the topology's routers and hosts to what there is: by name, or else by addresses.
 func (c *checker) find(ctx context.Context) {
-	look := kindlab.Look(c.docker, c.t, c.Foreign)
 	has := func(container string, m topology.Member) bool {
-		is, err := look.InterfacesOf(ctx, container)
+		is, err := c.look.InterfacesOf(ctx, container)
 		return err == nil && holds(is.Addresses, addressesOf(m)) // that of a known one is an error of members
 	}
 	for _, m := range c.t.Members() {

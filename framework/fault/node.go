@@ -1,3 +1,4 @@
+// Package fault holds the changes that start incidents, each with its undo.
 package fault
 
 import (
@@ -6,8 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/e2e-framework/klient/k8s/resources"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -18,10 +19,7 @@ import (
 
 func nodeExists(ctx context.Context, c *kindlab.Cluster, name string) (bool, error) {
 	err := c.Client.Resources().Get(ctx, name, "", &corev1.Node{})
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	return err == nil, err
+	return err == nil, client.IgnoreNotFound(err)
 }
 
 // DeleteNodeObject drains a node and deletes its Node object, as `kubectl drain` and
@@ -37,7 +35,7 @@ func DeleteNodeObject(name string) framework.Fault {
 				return err
 			}
 			err := c.Client.Resources().Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
-			if err != nil && !apierrors.IsNotFound(err) {
+			if client.IgnoreNotFound(err) != nil {
 				return fmt.Errorf("deleting node %q: %w", name, err)
 			}
 			return nil
@@ -102,8 +100,7 @@ func drain(ctx context.Context, c *kindlab.Cluster, node string) error {
 		if !evictable(p) {
 			continue
 		}
-		err := objects.Delete(ctx, &p)
-		if err != nil && !apierrors.IsNotFound(err) {
+		if err := objects.Delete(ctx, &p); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("draining node %q of pod %s/%s: %w", node, p.Namespace, p.Name, err)
 		}
 	}

@@ -78,17 +78,12 @@ func (l *Lab) reachUpstreams(ctx context.Context) error {
 	return l.options.step("the vendors' registries answer", func() error { return l.options.Upstreams.Reach(ctx, hosts) })
 }
 
-// Sources of a lab's images, as recorded in its state folder: the values of --images.
-const (
-	built    = "build"
-	upstream = "upstream"
-)
-
+// source is that of a lab's images, as recorded in its state folder: the value of --images.
 func (l *Lab) source() string {
 	if len(l.options.Upstreams) > 0 {
-		return upstream
+		return "upstream"
 	}
-	return built
+	return "build"
 }
 
 func (l *Lab) sourceFile() string { return filepath.Join(stateDir(l.Topology.Name), "images") }

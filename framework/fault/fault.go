@@ -1,2 +1,0 @@
-// Package fault holds the changes that start incidents, each with its undo.
-package fault
