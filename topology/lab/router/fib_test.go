@@ -2,6 +2,7 @@ package router
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -42,75 +43,51 @@ var twoLinks = []bgp.Route{
 }
 
 func TestPlan(t *testing.T) {
-	internal := learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32")
-	internal.Internal = true
-	worse := learned("10.5.112.0/24", "10.4.94.21", "10.4.94.21")
-	worse.Multipath = false
-	local := learned("10.5.112.0/24", "0.0.0.0", "10.4.94.32")
+	const p = "10.5.112.0/24"
+	one := learned(p, "10.4.94.32", "10.4.94.32")
+	viaOne := []bgp.Route{via(p, bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")}
+	internal, worse, local := one, learned(p, "10.4.94.21", "10.4.94.21"), learned(p, "0.0.0.0", "10.4.94.32")
+	internal.Internal, worse.Multipath = true, false
 	local.Neighbor, local.Best = netip.Addr{}, true
+	rejected := func(hop string, by bgp.RouteProtocol, why string) []Rejected {
+		return []Rejected{{Prefix: prefix(p), NextHop: addr(hop), Protocol: by, Reason: "not usable as next hop: " + why}}
+	}
+	static := func(hop string) []Static { return []Static{{Prefix: prefix(p), NextHops: []netip.Addr{addr(hop)}}} }
 
 	for _, tt := range []struct {
 		name     string
 		paths    []bgp.Path
 		statics  []Static
-		table    []bgp.Route
+		more     []bgp.Route // of the table, besides twoLinks
 		want     []bgp.Route // but for the guard
 		rejected []Rejected
 	}{
-		{name: "nothing learned", table: twoLinks},
-		{name: "one path", paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32")}, table: twoLinks,
-			want: []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")}},
-		{name: "iBGP has another distance", paths: []bgp.Path{internal}, table: twoLinks,
-			want: []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceIBGP, "10.4.94.32", "eth0")}},
-		{name: "equal paths share the traffic, in order of address",
-			paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"), learned("10.5.112.0/24", "10.4.36.9", "10.4.36.9")},
-			table: twoLinks,
-			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.36.9", "eth1", "10.4.94.32", "eth0")}},
-		{name: "two neighbours, one next hop",
-			paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"), learned("10.5.112.0/24", "10.4.94.32", "10.4.94.21")},
-			table: twoLinks,
-			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")}},
-		{name: "a worse path forwards nothing", paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"), worse},
-			table: twoLinks, want: []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")}},
-		{name: "the router's own path is best", paths: []bgp.Path{local, worse}, table: twoLinks},
-		{name: "one of two next hops is not on-link",
-			paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"), learned("10.5.112.0/24", "192.0.2.1", "10.4.94.21")},
-			table: twoLinks,
-			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")},
-			rejected: []Rejected{{
-				Prefix: prefix("10.5.112.0/24"), NextHop: addr("192.0.2.1"), Protocol: bgp.RouteBGP,
-				Reason: "not usable as next hop: not on-link on any interface",
-			}}},
-		{name: "the next hop is the router itself",
-			paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.2", "10.4.94.32")},
-			table: twoLinks,
-			rejected: []Rejected{{
-				Prefix: prefix("10.5.112.0/24"), NextHop: addr("10.4.94.2"), Protocol: bgp.RouteBGP,
-				Reason: "not usable as next hop: it is the router's own address on eth0",
-			}}},
-		{name: "static wins over eBGP", paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32")},
-			statics: []Static{{Prefix: prefix("10.5.112.0/24"), NextHops: []netip.Addr{addr("10.4.94.21")}}},
-			table:   twoLinks,
-			want:    []bgp.Route{via("10.5.112.0/24", bgp.RouteStatic, DistanceStatic, "10.4.94.21", "eth0")}},
-		{name: "static that leads nowhere gives way to BGP",
-			paths:   []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32")},
-			statics: []Static{{Prefix: prefix("10.5.112.0/24"), NextHops: []netip.Addr{addr("192.0.2.1")}}},
-			table:   twoLinks,
-			want:    []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")},
-			rejected: []Rejected{{
-				Prefix: prefix("10.5.112.0/24"), NextHop: addr("192.0.2.1"), Protocol: bgp.RouteStatic,
-				Reason: "not usable as next hop: not on-link on any interface",
-			}}},
-		{name: "connected wins over both", paths: []bgp.Path{learned("10.4.36.0/24", "10.4.94.32", "10.4.94.32")}, table: twoLinks},
-		{name: "the longest connected prefix leads to the next hop",
-			paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.130", "10.4.94.130")},
-			table: append([]bgp.Route{connected("10.4.94.128/25", "eth2", "10.4.94.129")}, twoLinks...),
-			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.130", "eth2")}},
+		{name: "nothing learned"},
+		{name: "one path", paths: []bgp.Path{one}, want: viaOne},
+		{name: "iBGP has another distance", paths: []bgp.Path{internal},
+			want: []bgp.Route{via(p, bgp.RouteBGP, DistanceIBGP, "10.4.94.32", "eth0")}},
+		{name: "equal paths share the traffic, in order of address", paths: []bgp.Path{one, learned(p, "10.4.36.9", "10.4.36.9")},
+			want: []bgp.Route{via(p, bgp.RouteBGP, DistanceEBGP, "10.4.36.9", "eth1", "10.4.94.32", "eth0")}},
+		{name: "two neighbours, one next hop", paths: []bgp.Path{one, learned(p, "10.4.94.32", "10.4.94.21")}, want: viaOne},
+		{name: "a worse path forwards nothing", paths: []bgp.Path{one, worse}, want: viaOne},
+		{name: "the router's own path is best", paths: []bgp.Path{local, worse}},
+		{name: "one of two next hops is not on-link", paths: []bgp.Path{one, learned(p, "192.0.2.1", "10.4.94.21")}, want: viaOne,
+			rejected: rejected("192.0.2.1", bgp.RouteBGP, "not on-link on any interface")},
+		{name: "the next hop is the router itself", paths: []bgp.Path{learned(p, "10.4.94.2", "10.4.94.32")},
+			rejected: rejected("10.4.94.2", bgp.RouteBGP, "it is the router's own address on eth0")},
+		{name: "static wins over eBGP", paths: []bgp.Path{one}, statics: static("10.4.94.21"),
+			want: []bgp.Route{via(p, bgp.RouteStatic, DistanceStatic, "10.4.94.21", "eth0")}},
+		{name: "static that leads nowhere gives way to BGP", paths: []bgp.Path{one}, statics: static("192.0.2.1"), want: viaOne,
+			rejected: rejected("192.0.2.1", bgp.RouteStatic, "not on-link on any interface")},
+		{name: "connected wins over both", paths: []bgp.Path{learned("10.4.36.0/24", "10.4.94.32", "10.4.94.32")}},
+		{name: "the longest connected prefix leads to the next hop", paths: []bgp.Path{learned(p, "10.4.94.130", "10.4.94.130")},
+			more: []bgp.Route{connected("10.4.94.128/25", "eth2", "10.4.94.129")},
+			want: []bgp.Route{via(p, bgp.RouteBGP, DistanceEBGP, "10.4.94.130", "eth2")}},
 		{name: "BGP's default route is a route like any other", paths: []bgp.Path{learned("0.0.0.0/0", "10.4.94.32", "10.4.94.32")},
-			table: twoLinks, want: []bgp.Route{via("0.0.0.0/0", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")}},
+			want: []bgp.Route{via("0.0.0.0/0", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			routes, rejected := plan(false, tt.paths, tt.statics, tt.table)
+			routes, rejected := plan(false, tt.paths, tt.statics, slices.Concat(tt.more, twoLinks))
 			must.Equal(t, "routes", append([]bgp.Route{guard}, tt.want...), routes, byValue)
 			must.Equal(t, "rejected", tt.rejected, rejected, byValue)
 		})
