@@ -32,7 +32,6 @@ var answers = map[Kind]struct {
 	}, []string{"routes", "protocols"}},
 }
 
-// filed says what is wrong with the files of a router.
 func (d Declared) filed() error {
 	known := answers[d.Kind]
 	names := slices.Sorted(maps.Keys(known.commands))

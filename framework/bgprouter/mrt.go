@@ -126,7 +126,6 @@ func readDump(ctx context.Context, name string) (bgp.Dump, time.Time, error) {
 	return dump, written, nil
 }
 
-// unpacked decompresses what begins as gzip or bzip2 does.
 func unpacked(from io.Reader) (io.Reader, error) {
 	in := bufio.NewReader(from)
 	begins, err := in.Peek(3)

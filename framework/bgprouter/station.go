@@ -32,8 +32,7 @@ const (
 	nextVersion = 4
 	// maxStrangers bounds how many refused addresses are reported.
 	maxStrangers = 20
-	// maxFeeds bounds the connections of a router that are open.
-	maxFeeds = 4
+	maxFeeds     = 4
 )
 
 // quiet is how long a router must have told nothing before its initial routes may be complete,
@@ -236,11 +235,10 @@ func (s *Station) Await(ctx context.Context, bound time.Duration) error {
 		told = now
 		return len(missing) == 0, now, nil
 	})
-	var late *await.TimeoutError
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return context.Cause(ctx)
-	case errors.As(err, &late):
+	}
+	if late, is := errors.AsType[*await.TimeoutError](err); is {
 		s.tell(late.Error())
 		return nil
 	}

@@ -25,8 +25,7 @@ func TestUntil(t *testing.T) {
 		err := Until(t.Context(), "a route", interval, bound, func(context.Context) (bool, string, error) {
 			return false, "an empty table", nil
 		})
-		var timeout *TimeoutError
-		if !errors.As(err, &timeout) || timeout.Saw != "an empty table" {
+		if timeout, is := errors.AsType[*TimeoutError](err); !is || timeout.Saw != "an empty table" {
 			t.Fatalf("err = %v; want a TimeoutError that saw an empty table", err)
 		}
 	})

@@ -92,9 +92,8 @@ func TestWriteInvalid(t *testing.T) {
 	lab.Clusters[0].ASN = 0
 	dual.Dual = true // it would lose a family
 	dir := filepath.Join(t.TempDir(), "lab")
-	var invalid *topology.InvalidError
 	for _, lab := range []topology.Topology{lab, dual} {
-		if err := Write(dir, lab); !errors.As(err, &invalid) {
+		if err, is := errors.AsType[*topology.InvalidError](Write(dir, lab)); !is {
 			t.Errorf("Write() = %v, want an *InvalidError", err)
 		}
 	}

@@ -86,7 +86,6 @@ func openOverlay() error {
 	return unix.Close(fd)
 }
 
-// inNewNamespace tries something in a network namespace of its own, which ends with it.
 func inNewNamespace(try func() error) error {
 	tried := make(chan error)
 	go func() {

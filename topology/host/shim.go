@@ -21,7 +21,6 @@ import (
 // reloadBound bounds how long dockerd takes to reload its configuration: it needs milliseconds.
 const reloadBound = 15 * time.Second
 
-// installShim builds the OCI runtime runc-caps and makes it Docker's default.
 func (h host) installShim(ctx context.Context, source string, missing []string, announce func(string)) error {
 	before, err := h.readDaemonJSON()
 	if err != nil {

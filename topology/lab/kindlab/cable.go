@@ -128,7 +128,6 @@ func configure(cables []cable) error {
 	return nil
 }
 
-// kernelState is what a node's kernel has of links, routes and sysctls.
 type kernelState struct {
 	links  []string
 	routes []route

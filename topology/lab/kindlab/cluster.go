@@ -275,7 +275,6 @@ func (l *Lab) closeControlPlane(ctx context.Context, node *Node) error {
 	return nil
 }
 
-// initControlPlane runs kubeadm init, the step of kind after createControlPlane.
 func (l *Lab) initControlPlane(ctx context.Context, c topology.Cluster) error {
 	// Under cgroup v1 kind returns before systemd has started everything. If kubeadm writes
 	// kubelet's configuration meanwhile, systemd starts kubelet, and kubeadm does so again.

@@ -28,7 +28,6 @@ import (
 const (
 	labelLab    = "dev.relapse.lab"
 	labelMember = "dev.relapse.member"
-	// labelRouter is the kind of a router.
 	labelRouter = "dev.relapse.router"
 	// labelDual is "true" on the networks of a lab of two families.
 	labelDual = "dev.relapse.dual"
@@ -103,7 +102,6 @@ func (m *member) ExecInput(ctx context.Context, input io.Reader, command ...stri
 	return stdout.String(), nil
 }
 
-// inspect is Docker's description of the member's container.
 func (m *member) inspect(ctx context.Context) (container.InspectResponse, error) {
 	answer, err := m.docker.ContainerInspect(ctx, m.container, client.ContainerInspectOptions{})
 	if err != nil {
@@ -247,7 +245,6 @@ func (m *member) run(ctx context.Context, links []topology.Link, config *contain
 // the lock, because Docker removes the endpoints some time after it has returned.
 var endpoints sync.Mutex
 
-// startsWithin bounds how long Docker takes to start a container.
 const startsWithin = 2 * time.Minute
 
 // start starts the member's container. It ignores the end of ctx once Docker has
@@ -271,7 +268,6 @@ func (m *member) start(ctx context.Context) error {
 // servers: from 28 on by dockerd itself, so that names of a lab would leave the machine.
 var nameServer = netip.MustParseAddr("192.0.2.53")
 
-// createIn creates the member's container in a network mode of Docker's.
 func (m *member) createIn(ctx context.Context, mode string, endpoints *network.NetworkingConfig, config *container.Config, host *container.HostConfig) error {
 	if config.Labels == nil {
 		config.Labels = map[string]string{}

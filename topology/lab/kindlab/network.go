@@ -278,7 +278,6 @@ func bridgesOf(t topology.Topology) []bridge {
 	return each.Of(t.Networks, func(n topology.Network) bridge { return bridge{bridgeName(t.Name, n.Name), machineOn(n)} })
 }
 
-// machineOn is the machine's own address on a network.
 func machineOn(n topology.Network) netip.Addr { return n.Subnet.Addr().Next() }
 
 // Isolated returns an error where rules that isolate the lab are gone: its packets could

@@ -54,7 +54,6 @@ func (l *Lab) caches() map[string]*Registry {
 	return all
 }
 
-// ownHost is the host in the names of our own images.
 const ownHost = "relapse.dev"
 
 // Ours reports whether an image is our own: no vendor publishes it.

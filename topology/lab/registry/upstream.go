@@ -80,7 +80,6 @@ func (u Upstreams) Failed(host, image string, err error) error {
 	return status.Machine("%s: %w: set a mirror with --upstream %s=URL, or run without --images=upstream", what, err, host)
 }
 
-// reachWithin bounds the wait for a registry's first answer.
 const reachWithin = 10 * time.Second
 
 // Reach checks that the registries of hosts answer. A request for a login is an

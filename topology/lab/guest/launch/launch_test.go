@@ -62,8 +62,7 @@ func TestRunWithoutQEMU(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := run()
-			var broken *ImageError
-			if !errors.As(err, &broken) || err.Error() != "the image has no qemu-system-x86_64: rebuild it" {
+			if _, is := errors.AsType[*ImageError](err); !is || err.Error() != "the image has no qemu-system-x86_64: rebuild it" {
 				t.Errorf("got %v", err)
 			}
 		})
