@@ -83,7 +83,15 @@ func pair(t *testing.T, prefixes []string, options ...gobgp.ServerOption) (route
 	peer(router, nodeIP, nodeAS, &api.Transport{PassiveMode: true})
 	peer(router, "127.0.0.9", nodeAS, &api.Transport{PassiveMode: true}) // never comes
 	peer(node, routerIP, routerAS, &api.Transport{LocalAddress: nodeIP, RemotePort: uint32(port)})
-	must.NoError(t, await.Until(t.Context(), "the announcements", 20*time.Millisecond, 30*time.Second, awaited(router, len(prefixes))))
+	must.NoError(t, await.Until(t.Context(), "the announcements", 20*time.Millisecond, 30*time.Second, func(ctx context.Context) (bool, string, error) {
+		n := 0
+		for _, f := range []*api.Family{ipv4, ipv6} {
+			if err := router.ListPath(ctx, &api.ListPathRequest{Family: f}, func(*api.Destination) { n++ }); err != nil {
+				return false, "", err
+			}
+		}
+		return n == len(prefixes), fmt.Sprintf("%d prefixes", n), nil
+	}))
 	return router, node
 }
 
@@ -111,16 +119,4 @@ func originated(t *testing.T, prefix string) *api.Path {
 		path.Pattrs = []*anypb.Any{origin, packed(&api.MpReachNLRIAttribute{Family: ipv6, NextHops: []string{"2001:db8::2"}, Nlris: []*anypb.Any{nlri}})}
 	}
 	return path
-}
-
-func awaited(s *gobgp.BgpServer, want int) await.Condition {
-	return func(ctx context.Context) (bool, string, error) {
-		n := 0
-		for _, f := range []*api.Family{ipv4, ipv6} {
-			if err := s.ListPath(ctx, &api.ListPathRequest{Family: f}, func(*api.Destination) { n++ }); err != nil {
-				return false, "", err
-			}
-		}
-		return n == want, fmt.Sprintf("%d prefixes", n), nil
-	}
 }

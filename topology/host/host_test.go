@@ -48,10 +48,8 @@ func TestMissingPackages(t *testing.T) {
 		"nothing": {observed: observed{engine: engine{command: true}}},
 		"a fresh Debian 12": {observed: observed{needs: Needs{Packages: []string{"debootstrap"}}, engine: engine{err: down}},
 			want: []string{"debootstrap", "docker.io"}},
-		"a fresh Debian 13": {
-			observed: observed{needs: Needs{Packages: []string{"debootstrap"}}, engine: engine{err: down, split: true}},
-			want:     []string{"debootstrap", "docker.io", "docker-cli"},
-		},
+		"a fresh Debian 13": {observed: observed{needs: Needs{Packages: []string{"debootstrap"}}, engine: engine{err: down, split: true}},
+			want: []string{"debootstrap", "docker.io", "docker-cli"}},
 		"Docker only stopped":                      {observed: observed{engine: engine{err: down, installed: true, command: true}}},
 		"Docker of Debian 13, without a command":   {observed: observed{engine: engine{installed: true, split: true}}, want: []string{"docker-cli"}},
 		"the same without apt's lists":             {observed: observed{engine: engine{installed: true}}, want: []string{"docker-cli"}},

@@ -69,33 +69,25 @@ func TestJudgeEngine(t *testing.T) {
 	}{
 		"answers": {engine: engine{address: socket, version: "20.10.24+dfsg1"},
 			want: verdict{OK, "20.10.24+dfsg1 at unix:///var/run/docker.sock", ""}},
-		"a snap": {
-			engine: engine{address: "unix:///var/run/docker.sock", version: "28.4.0", root: "/var/snap/docker/common/var-lib-docker"},
-			want:   verdict{Fatal, "snap's 28.4.0 at unix:///var/run/docker.sock", "install Debian's or Docker's own package in place of the snap"},
-		},
-		"rootless": {
-			engine: engine{address: "unix:///run/user/1000/docker.sock", version: "28.5.2", rootless: true},
+		"a snap": {engine: engine{address: socket, version: "28.4.0", root: "/var/snap/docker/common/var-lib-docker"},
+			want: verdict{Fatal, "snap's 28.4.0 at unix:///var/run/docker.sock", "install Debian's or Docker's own package in place of the snap"}},
+		"rootless": {engine: engine{address: "unix:///run/user/1000/docker.sock", version: "28.5.2", rootless: true},
 			want: verdict{Fatal, "rootless 28.5.2 at unix:///run/user/1000/docker.sock",
-				"unset DOCKER_HOST, and start the engine of root (systemctl start docker)"},
-		},
+				"unset DOCKER_HOST, and start the engine of root (systemctl start docker)"}},
 		"not started": {engine: engine{address: socket, err: dialError(syscall.ENOENT), installed: true}, apt: true,
 			want: verdict{Curable, noFile, "dockerd"}},
 		"not started under systemd": {engine: engine{address: socket, err: dialError(syscall.ENOENT), installed: true}, systemd: true,
 			want: verdict{Curable, noFile, "systemctl start docker"}},
 		"not installed": {engine: engine{address: socket, err: dialError(syscall.ENOENT)}, apt: true,
 			want: verdict{Curable, "no Docker is installed", "apt-get install --yes --no-install-recommends --no-remove docker.io"}},
-		"not installed, the command a package of its own": {
-			engine: engine{address: socket, err: dialError(syscall.ENOENT), split: true}, apt: true,
-			want: verdict{Curable, "no Docker is installed", "apt-get install --yes --no-install-recommends --no-remove docker.io docker-cli"},
-		},
+		"not installed, the command a package of its own": {engine: engine{address: socket, err: dialError(syscall.ENOENT), split: true}, apt: true,
+			want: verdict{Curable, "no Docker is installed", "apt-get install --yes --no-install-recommends --no-remove docker.io docker-cli"}},
 		"not installed, no apt": {engine: engine{address: socket, err: dialError(syscall.ENOENT)},
 			want: verdict{Fatal, "no Docker is installed", "install Docker"}},
 		"not allowed": {engine: engine{address: socket, err: dialError(syscall.EACCES), installed: true}, apt: true,
 			want: verdict{Fatal, "connect: permission denied", "run it with sudo"}},
-		"another socket": {
-			engine: engine{address: "unix:///home/u/.docker/run/docker.sock", err: dialError(syscall.ENOENT), installed: true}, apt: true,
-			want: verdict{Fatal, noFile, "unset DOCKER_HOST, or start the engine at that address"},
-		},
+		"another socket": {apt: true, want: verdict{Fatal, noFile, "unset DOCKER_HOST, or start the engine at that address"},
+			engine: engine{address: "unix:///home/u/.docker/run/docker.sock", err: dialError(syscall.ENOENT), installed: true}},
 		"another machine": {engine: engine{address: "tcp://build.example.net:2376", version: "28.5.2"},
 			want: verdict{Fatal, "DOCKER_HOST=tcp://build.example.net:2376", "unset DOCKER_HOST"}},
 	} {
@@ -152,13 +144,9 @@ func TestJudgePrivileged(t *testing.T) {
 		"no engine":                     {trial{}, lacking, verdict{Curable, "not tried: no Docker engine answers", "start Docker first"}},
 		"failed with all capabilities":  {trial{ran: true, err: refused}, nil, verdict{Fatal, refused.Error(), log}},
 		"failed with the shim in place": {trial{ran: true, err: refused, shimmed: true}, lacking, verdict{Fatal, refused.Error(), log}},
-		"another default runtime": {
-			trial{ran: true, err: refused, runtime: "nvidia"}, lacking,
-			verdict{
-				Fatal, refused.Error(), `set "default-runtime" to "runc" in /etc/docker/daemon.json, reload dockerd, and repeat; ` +
-					`containers that need the other runtime can name it (docker run --runtime)`,
-			},
-		},
+		"another default runtime": {trial{ran: true, err: refused, runtime: "nvidia"}, lacking,
+			verdict{Fatal, refused.Error(), `set "default-runtime" to "runc" in /etc/docker/daemon.json, reload dockerd, and repeat; ` +
+				`containers that need the other runtime can name it (docker run --runtime)`}},
 		"failed without the shim": {trial{ran: true, err: refused}, lacking,
 			verdict{Curable, refused.Error(), "relapse setup (registers the OCI runtime runc-caps, which does not ask for CAP_SYS_RESOURCE)"}},
 	} {
@@ -188,10 +176,8 @@ func TestJudgeCgroups(t *testing.T) {
 		"v2":     {v2, "cpuset cpu io memory hugetlb pids rdma misc\n", verdict{OK, "v2", ""}},
 		"v1":     {v1, "", verdict{OK, "v1", ""}},
 		"hybrid": {v1 + unified, "", verdict{OK, "hybrid: v1 controllers, v2 without controllers", ""}},
-		"controllers mounted together": {
-			"32 31 0:29 / /sys/fs/cgroup/all rw,relatime shared:3 - cgroup cgroup rw,cpu,cpuacct,cpuset,memory,devices,pids\n", "",
-			verdict{OK, "v1", ""},
-		},
+		"controllers mounted together": {want: verdict{OK, "v1", ""},
+			mountinfo: "32 31 0:29 / /sys/fs/cgroup/all rw,relatime shared:3 - cgroup cgroup rw,cpu,cpuacct,cpuset,memory,devices,pids\n"},
 		"memory switched off": {v2, "cpuset cpu io hugetlb pids rdma misc\n",
 			verdict{Fatal, "v2, without memory", "boot the kernel with cgroup_enable=memory"}},
 		"none": {"25 30 0:23 / /sys rw shared:7 - sysfs sysfs rw\n", "",
@@ -208,31 +194,27 @@ var (
 
 func TestJudgeMachine(t *testing.T) {
 	const larger = "use a larger machine"
+	overlapped := func(route netip.Prefix, device string, table int) Check {
+		return judgeSubnets(labSubnets, []subnet.Overlap{{Subnet: labSubnet, Route: route, Device: device, Table: table}}, nil)
+	}
 	for name, test := range map[string]struct {
 		got  Check
 		want verdict
 	}{
-		"root":           {judgeRoot(0), verdict{OK, "uid 0", ""}},
-		"not root":       {judgeRoot(1000), verdict{Fatal, "uid 1000", "run it with sudo"}},
-		"amd64":          {judgeArchitecture("amd64"), verdict{OK, "amd64", ""}},
-		"arm64":          {judgeArchitecture("arm64"), verdict{Fatal, "arm64", "use an amd64 machine"}},
-		"two CPUs":       {judgeCPUs(2), verdict{OK, "2", ""}},
-		"one CPU":        {judgeCPUs(1), verdict{Fatal, "1", larger}},
-		"24 GiB":         {judgeMemory(24), verdict{OK, "24 GiB", ""}},
-		"2 GiB":          {judgeMemory(2), verdict{Fatal, "2 GiB", larger}},
-		"memory unknown": {judgeMemory(0), verdict{Fatal, "0 GiB", larger}},
-		"subnets":        {judgeSubnets(labSubnets, nil, nil), verdict{OK, "free", ""}},
-		"subnet of a running lab": {
-			judgeSubnets(labSubnets, []subnet.Overlap{{Subnet: labSubnet, Route: labSubnet, Device: "rl-0a1b2c3d", Table: 254}}, nil),
-			verdict{OK, "free", ""},
-		},
-		"subnet of a VPN": {
-			judgeSubnets(labSubnets, []subnet.Overlap{{Subnet: labSubnet, Route: netip.MustParsePrefix("10.0.0.0/8"), Device: "wg0", Table: 51820}}, nil),
-			verdict{
-				Fatal, "10.4.94.0/24 (nodes of node-drain): 10.0.0.0/8 is routed to wg0 (routing table 51820)",
-				"disconnect the VPN or remove the network that the route belongs to, or move the labs' networks: --subnets PREFIX",
-			},
-		},
+		"root":                    {judgeRoot(0), verdict{OK, "uid 0", ""}},
+		"not root":                {judgeRoot(1000), verdict{Fatal, "uid 1000", "run it with sudo"}},
+		"amd64":                   {judgeArchitecture("amd64"), verdict{OK, "amd64", ""}},
+		"arm64":                   {judgeArchitecture("arm64"), verdict{Fatal, "arm64", "use an amd64 machine"}},
+		"two CPUs":                {judgeCPUs(2), verdict{OK, "2", ""}},
+		"one CPU":                 {judgeCPUs(1), verdict{Fatal, "1", larger}},
+		"24 GiB":                  {judgeMemory(24), verdict{OK, "24 GiB", ""}},
+		"2 GiB":                   {judgeMemory(2), verdict{Fatal, "2 GiB", larger}},
+		"memory unknown":          {judgeMemory(0), verdict{Fatal, "0 GiB", larger}},
+		"subnets":                 {judgeSubnets(labSubnets, nil, nil), verdict{OK, "free", ""}},
+		"subnet of a running lab": {overlapped(labSubnet, "rl-0a1b2c3d", 254), verdict{OK, "free", ""}},
+		"subnet of a VPN": {overlapped(netip.MustParsePrefix("10.0.0.0/8"), "wg0", 51820),
+			verdict{Fatal, "10.4.94.0/24 (nodes of node-drain): 10.0.0.0/8 is routed to wg0 (routing table 51820)",
+				"disconnect the VPN or remove the network that the route belongs to, or move the labs' networks: --subnets PREFIX"}},
 		"room": {judgeDisk(disk{what: "Docker's data", path: "/var/lib/docker", bytes: 70_310_000_000}, "free some"),
 			verdict{OK, "70.3 GB free at /var/lib/docker", ""}},
 		"just no room": {judgeDisk(disk{what: "Docker's data", path: "/var/lib/docker", bytes: 4_999_999_999}, "free some"),
@@ -240,13 +222,9 @@ func TestJudgeMachine(t *testing.T) {
 		"room unknown": {judgeDisk(disk{what: "Docker's data", path: "/x", err: syscall.EIO}, "free some"),
 			verdict{Fatal, "input/output error", "free some"}},
 		"features": {judgeFeatures([]feature{{name: "bridge"}, {name: "veth"}}), verdict{OK, "bridge, veth", ""}},
-		"features missing": {
-			judgeFeatures([]feature{{name: "bridge"}, {"veth", syscall.EOPNOTSUPP}, {"overlay", syscall.ENODEV}}),
-			verdict{
-				Fatal, "missing: veth (operation not supported), overlay (no such device)",
-				"boot a distribution's standard kernel with its modules installed",
-			},
-		},
+		"features missing": {judgeFeatures([]feature{{name: "bridge"}, {"veth", syscall.EOPNOTSUPP}, {"overlay", syscall.ENODEV}}),
+			verdict{Fatal, "missing: veth (operation not supported), overlay (no such device)",
+				"boot a distribution's standard kernel with its modules installed"}},
 	} {
 		t.Run(name, func(t *testing.T) { test.want.compare(t, test.got) })
 	}

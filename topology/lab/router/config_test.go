@@ -28,15 +28,10 @@ func TestReadConfig(t *testing.T) {
 	}{
 		{name: "good"},
 		{name: "unknown field", replace: [2]string{`"as": 64524`, `"asn": 64524`}, want: []string{`unknown field "asn"`}},
-		{
-			name:    "same prefix twice",
-			replace: [2]string{`"as": 64513}`, `"as": 64513}, {"prefix": "10.4.94.0/24", "as": 64514}`},
-			want:    []string{"peers[1].prefix: 10.4.94.0/24 is also the prefix of peers[0]"},
-		},
-		{
-			name: "BFD without FRR", replace: [2]string{`"as": 64513}`, `"as": 64513, "bfd": {"receive": 300000000, "transmit": 300000000, "multiplier": 3}}`},
-			want: []string{"peers[0].bfd: gobgp has no BFD"},
-		},
+		{name: "same prefix twice", replace: [2]string{`"as": 64513}`, `"as": 64513}, {"prefix": "10.4.94.0/24", "as": 64514}`},
+			want: []string{"peers[1].prefix: 10.4.94.0/24 is also the prefix of peers[0]"}},
+		{name: "BFD without FRR", want: []string{"peers[0].bfd: gobgp has no BFD"},
+			replace: [2]string{`"as": 64513}`, `"as": 64513, "bfd": {"receive": 300000000, "transmit": 300000000, "multiplier": 3}}`}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			text := strings.Replace(goodConfig, tt.replace[0], tt.replace[1], 1)

@@ -86,7 +86,6 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// TestSecondSession replaces both ends' sessions on one pipe.
 func TestSecondSession(t *testing.T) {
 	machine, guest := pipes(t)
 	client, server := connect(t, machine, guest)
@@ -95,7 +94,6 @@ func TestSecondSession(t *testing.T) {
 	connect(t, machine, guest)
 }
 
-// TestGuestReplaced begins again after the guest's process was killed.
 func TestGuestReplaced(t *testing.T) {
 	machine, guest := pipes(t)
 	client, server := connect(t, machine, guest)
