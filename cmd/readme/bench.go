@@ -98,7 +98,7 @@ func figuresIn(r report.Report, limits framework.Budget) (all []figures.Figure) 
 	for _, v := range r.Variants {
 		switch framework.Role(v.Role) {
 		case framework.Affected:
-			if detected, known := v.TimeToDetect(); known {
+			if detected, ok := v.TimeToDetect(); ok {
 				duration("time to detect", limits.Detect, detected)
 			}
 		case framework.Fixed:

@@ -54,14 +54,14 @@ func renew(root string) error {
 		if err != nil {
 			return fmt.Errorf("reading a document: %w", err)
 		}
-		after, err := replace(string(before), func(name string) (string, error) { return render(root, name) })
+		rendered, err := replace(string(before), func(name string) (string, error) { return render(root, name) })
 		if err != nil {
 			return fmt.Errorf("rendering %s: %w", path, err)
 		}
-		if after == string(before) {
+		if rendered == string(before) {
 			continue
 		}
-		if err := os.WriteFile(path, []byte(after), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(rendered), 0o644); err != nil {
 			return fmt.Errorf("writing a document: %w", err)
 		}
 	}

@@ -32,7 +32,7 @@ import (
 //	parts           what values of Cilium switch on, and what a lab does with it
 //	golden PATH     a golden file, by its path from root
 func render(root, name string) (string, error) {
-	kind, of, _ := strings.Cut(name, " ")
+	kind, argument, _ := strings.Cut(name, " ")
 	switch kind {
 	case "incidents":
 		return incidents(scenarios.All), nil
@@ -40,7 +40,7 @@ func render(root, name string) (string, error) {
 		return records(scenarios.All), nil
 	case "drawing":
 		for _, s := range scenarios.All {
-			if s.Incident.Name == of {
+			if s.Incident.Name == argument {
 				return fenced(s.Incident.Diagram), nil
 			}
 		}
@@ -56,7 +56,7 @@ func render(root, name string) (string, error) {
 		measured, err := figures.Read(filepath.Join(root, figures.Path))
 		return figureTable(measured), err
 	case "golden":
-		text, err := os.ReadFile(filepath.Join(root, of))
+		text, err := os.ReadFile(filepath.Join(root, argument))
 		return fenced(string(text)), err
 	}
 	return "", errors.New("there is no such block")

@@ -23,11 +23,11 @@ import (
 // auditedCluster is one read of two nodes that announce the ranges of their CiliumNodes, and of one router.
 func auditedCluster(change func(*snapshot.Snapshot)) snapshot.Snapshot {
 	s := snapshot.Snapshot{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-	for _, of := range []snapshot.Source{
+	for _, source := range []snapshot.Source{
 		snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Pods, snapshot.Routers, snapshot.Services, snapshot.EndpointSlices,
 		snapshot.BGPAdvertisements, snapshot.L2Announcements, snapshot.CalicoPools, snapshot.CalicoPeers, snapshot.NodeSelections, snapshot.MetalLBPeers, snapshot.AddressPools, snapshot.CalicoAgents, snapshot.RunningImages, snapshot.Accounts, snapshot.Workloads,
 	} {
-		s.Sources = append(s.Sources, snapshot.Asked{Name: of.String()})
+		s.Sources = append(s.Sources, snapshot.Asked{Name: source.String()})
 	}
 	for _, read := range []*bool{
 		&s.Nodes.Read, &s.CiliumNodes.Read, &s.CalicoBlocks.Read, &s.Pods.Read, &s.Services.Read, &s.EndpointSlices.Read,
@@ -91,7 +91,7 @@ func saveReads(t *testing.T, reads ...snapshot.Snapshot) string {
 }
 
 func TestAuditStatus(t *testing.T) {
-	is := func(change func(*snapshot.Snapshot)) []snapshot.Snapshot {
+	reads := func(change func(*snapshot.Snapshot)) []snapshot.Snapshot {
 		return []snapshot.Snapshot{auditedCluster(change), auditedCluster(change)}
 	}
 	well, both := func(*snapshot.Snapshot) {}, func(changes ...func(*snapshot.Snapshot)) func(*snapshot.Snapshot) {
@@ -117,17 +117,17 @@ func TestAuditStatus(t *testing.T) {
 		stdout []string
 		stderr string
 	}{
-		{"nothing", is(well), exitExpected, []string{"nothing found\n"}, ""},
-		{"active", is(unannounced), exitUnexpected, []string{"Active\n", "findings: 1 active, 1 latent\n", "incident node-drain: relapse describe node-drain\n"}, ""},
-		{"latent", is(exchanged), exitLatent, []string{"Latent\n", "findings: 2 latent\n"}, ""},
-		{"nothing, and the FIB not read", is(unreadFIB), exitInconclusive, []string{"Not read\n  FIB of tor1: running ssh tor1", "nothing found that holds, but not all could be judged\n"}, ""},
-		{"nothing, and no FIB that could be read", is(ribOnly), exitInconclusive, []string{"Not judged\n  The FIB of tor1 is not read", "nothing found that holds, but not all could be judged\n"}, ""},
-		{"active, and no FIB that could be read", is(both(unannounced, ribOnly)), exitUnexpected, []string{"The FIB of tor1 is not read", "findings: 1 active, 1 latent\n"}, ""},
-		{"a session that the router has forgotten", is(forgotten), exitInconclusive, []string{"Not judged\n  tor1 has no route to pod ranges of master2"}, ""},
-		{"latent, and the FIB not read", is(both(exchanged, unreadFIB)), exitLatent, []string{"Not read\n", "findings: 2 latent\n"}, ""},
-		{"settling", is(joining), exitInconclusive, []string{"Settling (may pass by itself: audit again)\n", "findings: 1 settling\n"}, ""},
+		{"nothing", reads(well), exitExpected, []string{"nothing found\n"}, ""},
+		{"active", reads(unannounced), exitUnexpected, []string{"Active\n", "findings: 1 active, 1 latent\n", "incident node-drain: relapse describe node-drain\n"}, ""},
+		{"latent", reads(exchanged), exitLatent, []string{"Latent\n", "findings: 2 latent\n"}, ""},
+		{"nothing, and the FIB not read", reads(unreadFIB), exitInconclusive, []string{"Not read\n  FIB of tor1: running ssh tor1", "nothing found that holds, but not all could be judged\n"}, ""},
+		{"nothing, and no FIB that could be read", reads(ribOnly), exitInconclusive, []string{"Not judged\n  The FIB of tor1 is not read", "nothing found that holds, but not all could be judged\n"}, ""},
+		{"active, and no FIB that could be read", reads(both(unannounced, ribOnly)), exitUnexpected, []string{"The FIB of tor1 is not read", "findings: 1 active, 1 latent\n"}, ""},
+		{"a session that the router has forgotten", reads(forgotten), exitInconclusive, []string{"Not judged\n  tor1 has no route to pod ranges of master2"}, ""},
+		{"latent, and the FIB not read", reads(both(exchanged, unreadFIB)), exitLatent, []string{"Not read\n", "findings: 2 latent\n"}, ""},
+		{"settling", reads(joining), exitInconclusive, []string{"Settling (may pass by itself: audit again)\n", "findings: 1 settling\n"}, ""},
 		{"seen once", []snapshot.Snapshot{auditedCluster(well), auditedCluster(unannounced)}, exitInconclusive, []string{"Seen in one of the last two reads (audit again)\n"}, ""},
-		{"no Nodes", is(noNodes), exitMachine, nil, "relapse: the cluster cannot be read: listing Nodes: nodes is forbidden\n"},
+		{"no Nodes", reads(noNodes), exitMachine, nil, "relapse: the cluster cannot be read: listing Nodes: nodes is forbidden\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -222,34 +222,34 @@ func TestAuditRedact(t *testing.T) {
 			must.Equal(t, where+" has "+secret, 0, strings.Count(text, secret))
 		}
 	}
-	of := func(text string) (r audit.Result) {
+	parse := func(text string) (r audit.Result) {
 		must.NoError(t, json.Unmarshal([]byte(text), &r))
 		return r
 	}
-	kept := filepath.Join(t.TempDir(), "kept")
+	saved := filepath.Join(t.TempDir(), "kept")
 	var redacted audit.Result
 	for _, format := range render.Formats() {
 		args := []string{"audit", "--from", dir, "--redact", "--routers", routers, "--suppress", suppress, "-o", format}
 		if format == "json" {
-			args = append(args, "--save", kept)
+			args = append(args, "--save", saved)
 		}
 		got := relapse(t, args...)
 		must.Equal(t, format, ended{exitUnexpected, got.stdout, ""}, got)
 		clean("-o "+format, got.stdout)
 		if format == "json" {
-			redacted = of(got.stdout)
+			redacted = parse(got.stdout)
 		}
 	}
-	files := must.Get(filepath.Glob(filepath.Join(kept, "*")))(t)
+	files := must.Get(filepath.Glob(filepath.Join(saved, "*")))(t)
 	must.Equal(t, "reads", 2, len(files))
 	for _, file := range files {
 		clean(file, string(must.Read(t, file)))
 	}
-	original := of(relapse(t, "audit", "--from", dir, "--suppress", suppress, "-o", "json").stdout)
+	original := parse(relapse(t, "audit", "--from", dir, "--suppress", suppress, "-o", "json").stdout)
 	sizes := func(r audit.Result) [2]int { return [...]int{len(r.Findings), len(r.Unread)} }
 	must.Equal(t, "findings, and unread", sizes(original), sizes(redacted))
 	must.Equal(t, "three findings", true, len(redacted.Findings) >= 3)
-	relapse(t, "audit", "--from", kept).complains(t, exitUsage, "its names and addresses were replaced")
+	relapse(t, "audit", "--from", saved).complains(t, exitUsage, "its names and addresses were replaced")
 	must.Equal(t, redacted.Suppressed, 1, len(redacted.Suppressed))
 }
 

@@ -102,14 +102,14 @@ func alike(f audit.Finding) func(audit.Finding) bool {
 
 func (a auditor) routerFiles(r *framework.Run, dir string, shell func(string) []byte) string {
 	var all []map[string]any
-	for _, of := range r.Topology.Routers {
+	for _, router := range r.Topology.Routers {
 		files := map[string]string{}
-		for name, command := range routerFiles[of.Kind] {
-			answer := shell("docker exec relapse-" + r.Topology.Name + "-" + of.Name + " " + command)
-			files[name] = must.Write(a, filepath.Join(dir, of.Name, name), string(answer))
+		for name, command := range routerFiles[router.Kind] {
+			answer := shell("docker exec relapse-" + r.Topology.Name + "-" + router.Name + " " + command)
+			files[name] = must.Write(a, filepath.Join(dir, router.Name, name), string(answer))
 		}
 		if len(files) > 0 {
-			all = append(all, map[string]any{"name": of.Name, "kind": string(of.Kind), "pods": len(of.Peers) > 0, "files": files})
+			all = append(all, map[string]any{"name": router.Name, "kind": string(router.Kind), "pods": len(router.Peers) > 0, "files": files})
 		}
 	}
 	if all == nil {

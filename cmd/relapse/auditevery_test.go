@@ -95,8 +95,8 @@ func TestAuditEvery(t *testing.T) {
 	var end audit.Result
 	must.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &end))
 	must.Equal(t, end, [...]any{1, true, true}, [...]any{len(end.Findings), len(end.Unread) > 0, end.Cost.Requests > 0})
-	of := [...]any{status, events[0], events[len(events)-1], slices.Contains(events, "finding")}
-	must.Equal(t, events, [...]any{exitLatent, "unread", "end", true}, of)
+	got := [...]any{status, events[0], events[len(events)-1], slices.Contains(events, "finding")}
+	must.Equal(t, events, [...]any{exitLatent, "unread", "end", true}, got)
 }
 
 // scraped is what Prometheus gets once the first audit has ended: a line that tells a finding comes before.

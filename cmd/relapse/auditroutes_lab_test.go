@@ -102,8 +102,8 @@ func TestAuditRoutes(t *testing.T) {
 			took := since(began)
 			r := got.audited(t)
 			t.Logf("the audit took %s, its %d reads %s; at most %d MiB of memory; status %d\n%s", took, r.Reads, r.Ended.Sub(r.Began).Round(100*time.Millisecond), r.Cost.PeakMemory>>20, got.status, sayFindings(r))
-			of := [...]int{got.status, len(r.Findings), len(r.Unread)}
-			must.Equal(t, "status, findings, unread", [...]int{test.status, test.findings, 0}, of)
+			counts := [...]int{got.status, len(r.Findings), len(r.Unread)}
+			must.Equal(t, "status, findings, unread", [...]int{test.status, test.findings, 0}, counts)
 		})
 	}
 }
@@ -145,11 +145,11 @@ func writeDump(t *testing.T, name string, routes, nodes int) {
 		return netip.PrefixFrom(netip.AddrFrom4(a), 24)
 	}
 	for i := range nodes {
-		of := i
+		owner := i
 		if i < 2 {
-			of = 1 - i
+			owner = 1 - i
 		}
-		route(prefix(10, of), netip.AddrFrom4([4]byte{172, 0, 0, byte(i)}).String(), 64513)
+		route(prefix(10, owner), netip.AddrFrom4([4]byte{172, 0, 0, byte(i)}).String(), 64513)
 	}
 	// gobgp ends before gobgpd has taken what it has sent last, and that is lost: the dump ends
 	// with routes that it has had already.
@@ -218,8 +218,8 @@ ip route 172.0.0.0/24 `+gobgpAddress+`
 // lineOf is the number in the line of a text that has a word.
 func lineOf(text, word string) string {
 	for line := range strings.Lines(text) {
-		if _, after, found := strings.Cut(line, word); found {
-			return strings.Trim(after, " \t\n:,")
+		if _, value, found := strings.Cut(line, word); found {
+			return strings.Trim(value, " \t\n:,")
 		}
 	}
 	return text

@@ -69,10 +69,10 @@ var seenFromOutside = []fromOutside{
 // after the fault, and nothing else. So it does with routers of each kind.
 func TestAuditSeesScenarios(t *testing.T) {
 	for _, s := range scenarios.All {
-		is := func(o fromOutside) bool { return o.scenario == s.Incident.Name }
+		matches := func(o fromOutside) bool { return o.scenario == s.Incident.Name }
 		latent := slices.ContainsFunc(findingsOf(s), func(f framework.Finding) bool { return f.State == detect.Latent })
 		if latent {
-			must.Equal(t, s.Incident.Name, true, slices.ContainsFunc(seenFromOutside, is))
+			must.Equal(t, s.Incident.Name, true, slices.ContainsFunc(seenFromOutside, matches))
 		}
 	}
 	for _, from := range seenFromOutside {
@@ -123,13 +123,13 @@ func (o fromOutside) test(t *testing.T, kind topology.RouterKind) {
 			p := &s.Precursors[slices.IndexFunc(s.Precursors, func(p framework.Precursor) bool { return p.ID == o.precursor })]
 			latent, checks = p.Expected, &p.Aftermath
 		}
-		*checks = append(*checks, audited("audit-before", func(ctx context.Context, r *framework.Run) { a.before(ctx, r, latent) }))
+		*checks = append(*checks, audited("audit-before", func(ctx context.Context, r *framework.Run) { a.checkBefore(ctx, r, latent) }))
 		expected, besides := s.Expected, s.Transient
 		if o.lostRanges {
 			expected, besides = besides, nil
 		}
 		if !o.onlyBefore {
-			s.Aftermath = append(slices.Clone(s.Aftermath), audited("audit-after", func(ctx context.Context, r *framework.Run) { a.after(ctx, r, expected, besides) }))
+			s.Aftermath = append(slices.Clone(s.Aftermath), audited("audit-after", func(ctx context.Context, r *framework.Run) { a.checkAfter(ctx, r, expected, besides) }))
 		}
 		return s
 	}
@@ -174,15 +174,15 @@ func (a auditor) startNodes(ctx context.Context, r *framework.Run) error {
 // routers is a file of routers: each by the program that it has, in its container.
 func (a auditor) routers(r *framework.Run) string {
 	var all []map[string]any
-	for _, of := range r.Topology.Routers {
-		one := map[string]any{"name": of.Name, "kind": string(of.Kind), "command": []string{"docker", "exec", "relapse-" + r.Topology.Name + "-" + of.Name}}
+	for _, device := range r.Topology.Routers {
+		one := map[string]any{"name": device.Name, "kind": string(device.Kind), "command": []string{"docker", "exec", "relapse-" + r.Topology.Name + "-" + device.Name}}
 		// A router that has forgotten a neighbour, as FRR and GoBGP do with those that they accept
 		// from a range of addresses, is judged by its ranges if the file says that it gets them.
-		if len(of.Peers) > 0 {
+		if len(device.Peers) > 0 {
 			one["pods"] = true
 		}
-		if of.Kind == topology.GoBGP {
-			one["address"], one["plaintext"] = netip.AddrPortFrom(of.Links[0].Address, router.GoBGPPort).String(), true
+		if device.Kind == topology.GoBGP {
+			one["address"], one["plaintext"] = netip.AddrPortFrom(device.Links[0].Address, router.GoBGPPort).String(), true
 		}
 		all = append(all, one)
 	}
@@ -236,7 +236,7 @@ func found(r audit.Result) []detect.Finding {
 	return each.Of(r.Findings, func(f audit.Finding) detect.Finding { return f.Finding })
 }
 
-func (a auditor) before(ctx context.Context, r *framework.Run, latent []framework.Finding) {
+func (a auditor) checkBefore(ctx context.Context, r *framework.Run, latent []framework.Finding) {
 	var flags []string
 	if a.upgrade != "" {
 		flags = []string{"--upgrade", a.upgrade}
@@ -250,7 +250,7 @@ func (a auditor) before(ctx context.Context, r *framework.Run, latent []framewor
 	a.inBundle(ctx, r, "before the fault", result, flags...)
 }
 
-func (a auditor) after(ctx context.Context, r *framework.Run, expected, besides []framework.Finding) {
+func (a auditor) checkAfter(ctx context.Context, r *framework.Run, expected, besides []framework.Finding) {
 	result, status := a.audit(ctx, r, "after the fault")
 	must.Equal(a, "status after the fault", exitUnexpected, status)
 	for _, f := range framework.Missing(expected, found(result)) {

@@ -171,15 +171,15 @@ func (o bumpOptions) qualified(ctx context.Context, s *settings, out io.Writer, 
 		return nil, usagef("%w", err)
 	}
 	given.Version = "" // the object states that of TO
-	var known *releasefile.Given
+	var values *releasefile.Given
 	if len(files) > 0 && len(raise.After.NotRead) == 0 { // or values that are not read may make an incident possible
-		known = &given
+		values = &given
 	}
 	results, err := portable.Results("")
 	if err != nil {
 		return nil, err
 	}
-	advice, err := advise.Advise(portable.Subjects(), results, component, from, to, known)
+	advice, err := advise.Advise(portable.Subjects(), results, component, from, to, values)
 	if err != nil {
 		return nil, usagef("%w", err)
 	}

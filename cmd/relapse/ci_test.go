@@ -167,15 +167,15 @@ func TestNights(t *testing.T) {
 		tomorrow(r)
 		r.Verdict, r.Variants[0].Verdict = "inconclusive", "unknown"
 	})
-	after, status := night(t, "node-drain,added-nic", second, history)
+	dir, status := night(t, "node-drain,added-nic", second, history)
 	must.Equal(t, "exit status", exitInconclusive, status)
-	changed := read(t, filepath.Join(after, "changed.txt"))
+	changed := read(t, filepath.Join(dir, "changed.txt"))
 	must.Contain(t, changed+"end", "\nverdicts differ: added-nic (@net)\nend", "verdict  A reproduced, B unknown")
-	summary := read(t, filepath.Join(after, "night", "summary.md"))
+	summary := read(t, filepath.Join(dir, "night", "summary.md"))
 	must.Contain(t, summary, "## relapse: 1 of 2 scenarios passed", "\nverdicts differ: added-nic (@net)\n")
-	must.Equal(t, "runs", 4, len(must.Get(filepath.Glob(filepath.Join(after, "history", "*", "*", "report.json")))(t)))
+	must.Equal(t, "runs", 4, len(must.Get(filepath.Glob(filepath.Join(dir, "history", "*", "*", "report.json")))(t)))
 	var suites reporters.JUnitTestSuites
-	must.NoError(t, xml.Unmarshal([]byte(read(t, filepath.Join(after, "night", "junit.xml"))), &suites))
+	must.NoError(t, xml.Unmarshal([]byte(read(t, filepath.Join(dir, "night", "junit.xml"))), &suites))
 	must.Equal(t, "errors, failures, disabled", [...]int{1, 0, 0}, [...]int{suites.Errors, suites.Failures, suites.Disabled})
 
 	// A shard whose machine was lost.

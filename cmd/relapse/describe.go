@@ -39,7 +39,7 @@ its images are built, and for each variant the expected verdict and its own labe
 			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			for _, s := range from {
 				common, usually := commonLabels(s), "not measured yet"
-				if lasts, known := recorded.Usually(s.Incident.Name); known {
+				if lasts, ok := recorded.Usually(s.Incident.Name); ok {
 					usually = fmt.Sprintf("usually %s", lasts.Round(time.Second))
 				}
 				fmt.Fprintf(table, "%s\t%s\n", s.Incident.Name, s.Incident.Title)

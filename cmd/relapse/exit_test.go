@@ -39,7 +39,7 @@ func TestExitStatus(t *testing.T) {
 	invalid := bad.Validate()
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	held := &kindlab.HeldError{Lab: "node-drain"}
+	heldError := &kindlab.HeldError{Lab: "node-drain"}
 	for _, test := range []struct {
 		name string
 		err  error
@@ -54,8 +54,8 @@ func TestExitStatus(t *testing.T) {
 		{"a module proxy that does not answer", fmt.Errorf("deriving: %w", &images.UnreachableError{}), exitMachine},
 		{"a machine that is not fit", &host.UnfitError{}, exitMachine},
 		{"a cure that did not take", errors.Join(status.Machine("apt-get")), exitMachine},
-		{"a lab that is held", held, exitMachine},
-		{"a lab that is held, found by a run", judgedAs(framework.Inconclusive, held), exitMachine},
+		{"a lab that is held", heldError, exitMachine},
+		{"a lab that is held, found by a run", judgedAs(framework.Inconclusive, heldError), exitMachine},
 		{"no Docker", noDocker, exitMachine},
 		{"an image that needs root", fmt.Errorf("building image: %w", fs.ErrPermission), exitMachine},
 		{"a full disk", fmt.Errorf("writing: %w", syscall.ENOSPC), exitMachine},

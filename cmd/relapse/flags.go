@@ -65,7 +65,7 @@ func (l *like) register(cmd *cobra.Command, what string) {
 
 // of chooses what nobody has chosen as the bundle has it: versions of components that the scenario tests, and the
 // families of its lab.
-func (l like) of(s framework.Scenario, with map[string]string, chosen family, tell io.Writer) (map[string]string, family, error) {
+func (l like) choose(s framework.Scenario, with map[string]string, chosen family, tell io.Writer) (map[string]string, family, error) {
 	versions, families, err := qualify.InBundle(string(l), each.Of(s.Tested, framework.Tested.Component)...)
 	if err != nil {
 		return nil, "", usagef("--like: %w", err)
@@ -76,11 +76,11 @@ func (l like) of(s framework.Scenario, with map[string]string, chosen family, te
 		chosen = framework.Dual
 	}
 	says := each.Of(slices.Sorted(maps.Keys(versions)), func(name string) string { return name + " " + versions[name] })
-	of := each.Joined(families, " and ", func(f topology.Family) string { return string(f) })
-	if of == "" {
-		of = "not known"
+	names := each.Joined(families, " and ", func(f topology.Family) string { return string(f) })
+	if names == "" {
+		names = "not known"
 	}
-	says = append(says, fmt.Sprintf("address families %s (the lab: %s)", of, cmp.Or(string(chosen), string(topology.IPv4))))
+	says = append(says, fmt.Sprintf("address families %s (the lab: %s)", names, cmp.Or(string(chosen), string(topology.IPv4))))
 	fmt.Fprintf(tell, "%s: %s\n", l, strings.Join(says, ", "))
 	return versions, chosen, nil
 }

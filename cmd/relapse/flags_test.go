@@ -21,7 +21,7 @@ func TestFamilyIsAParameter(t *testing.T) {
 	dual := map[string]string{"family": "dual"}
 	for _, test := range []struct {
 		name   string
-		of     family
+		value  family
 		set    map[string]string
 		chosen []framework.Scenario
 		want   map[string]string
@@ -35,7 +35,7 @@ func TestFamilyIsAParameter(t *testing.T) {
 		{"of one that has not", "dual", nil, []framework.Scenario{can, cannot}, nil, "--family: the lab of cannot is of IPv4 alone: expected node-drain, "},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := test.of.into(test.set, test.chosen...)
+			got, err := test.value.into(test.set, test.chosen...)
 			if test.says != "" {
 				must.Fail(t, err, test.says)
 				must.Equal(t, "status", exitUsage, exitStatus(t.Context(), err))
@@ -57,8 +57,8 @@ func TestNeedsNameSubnets(t *testing.T) {
 		must.Equal(t, want, "nodes of node-drain", got[netip.MustParsePrefix(want)])
 	}
 	s := must.Get(subnets("10.200.0.0/16").one("masquerade-drift", nil))(t)
-	of := needs(catalogue, s.Topology).Subnets[netip.MustParsePrefix("10.20.30.128/25")]
-	must.Equal(t, "", "inside of masquerade-drift, which cannot move: it is a half of the incident's native CIDR", of)
+	reason := needs(catalogue, s.Topology).Subnets[netip.MustParsePrefix("10.20.30.128/25")]
+	must.Equal(t, "", "inside of masquerade-drift, which cannot move: it is a half of the incident's native CIDR", reason)
 }
 
 // Each scenario of a run has subnets of its own: labs may be kept. Who repeats the run of one gets its part.
@@ -67,13 +67,13 @@ func TestSubnetsOfSeveralScenarios(t *testing.T) {
 	must.NoError(t, run.ParseFlags([]string{"--subnets", "10.200.0.0/16"}))
 	chosen := slices.Clone(scenarios.All)
 	must.NoError(t, subnets("10.200.0.0/16").move(chosen))
-	taken := map[netip.Prefix]string{}
+	owners := map[netip.Prefix]string{}
 	for _, s := range chosen {
 		for _, n := range s.Topology.Networks {
-			for other, of := range taken {
-				must.Equal(t, fmt.Sprint(s.Incident.Name, n, " overlaps that of ", of), false, other.Overlaps(n.Subnet))
+			for other, owner := range owners {
+				must.Equal(t, fmt.Sprint(s.Incident.Name, n, " overlaps that of ", owner), false, other.Overlaps(n.Subnet))
 			}
-			taken[n.Subnet] = s.Incident.Name
+			owners[n.Subnet] = s.Incident.Name
 		}
 		_, part, given := strings.Cut(commandOf(s, run.Flags()), "--subnets=")
 		must.Equal(t, "given for "+s.Incident.Name, true, given)

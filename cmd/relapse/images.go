@@ -240,7 +240,7 @@ func printReleases(out io.Writer, r images.Releases) {
 			continue
 		}
 		reason := err.Error()
-		if failed, is := errors.AsType[*images.CommandError](err); is {
+		if failed, ok := errors.AsType[*images.CommandError](err); ok {
 			reason = failed.Reason()
 		}
 		fmt.Fprintf(out, "\nthe proxy does not list the versions of %s: %s\n", path, reason)

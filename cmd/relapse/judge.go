@@ -108,7 +108,7 @@ func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 
 func asItRan(scenario framework.Scenario, run merge.Shard, stored verdict.Stored) (framework.Scenario, error) {
 	facts, _ := run.Report.Machine.(map[string]any)
-	if memory, known := facts["memory_gib"].(float64); known {
+	if memory, ok := facts["memory_gib"].(float64); ok {
 		scenario = scenario.ForMemory(int(memory))
 	}
 	var err error

@@ -86,11 +86,11 @@ func boundaryOf(line string) (boundary, bool) {
 }
 
 type toldRun struct {
-	told   []boundary
-	stderr []string
-	stdout string
-	state  *os.ProcessState
-	lasted time.Duration // to its end
+	boundaries []boundary
+	stderr     []string
+	stdout     string
+	state      *os.ProcessState
+	lasted     time.Duration // to its end
 }
 
 // follow runs the scenario, and hands on each boundary at the moment when it is told. Where reached
@@ -121,13 +121,13 @@ func follow(t *testing.T, env []string, output string, reached func(boundary) (k
 		scanner.Buffer(nil, 1<<20) // libraries log long lines
 		for scanner.Scan() {
 			run.stderr = append(run.stderr, scanner.Text())
-			b, is := boundaryOf(scanner.Text())
-			if !is {
+			b, ok := boundaryOf(scanner.Text())
+			if !ok {
 				continue
 			}
 			numbers[b]++
 			b.number = numbers[boundary{b.event, b.scope, b.step, 0}]
-			run.told = append(run.told, b)
+			run.boundaries = append(run.boundaries, b)
 			if reached(b) {
 				_ = cmd.Process.Kill() // it may have ended by itself
 			}
@@ -161,16 +161,16 @@ func inventory(t *testing.T, docker *client.Client) map[string]string {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
 	all := machineState(t, docker)
-	is := func(kind, what string) { all[kind+" "+what] = "is there" }
+	note := func(kind, what string) { all[kind+" "+what] = "is there" }
 	info := must.Get(docker.Info(ctx, client.InfoOptions{}))(t).Info
 	for _, c := range must.Get(docker.ContainerList(ctx, client.ContainerListOptions{All: true}))(t).Items {
 		all["container "+c.Names[0]+" "+c.ID] = string(c.State)
 	}
 	for _, n := range must.Get(docker.NetworkList(ctx, client.NetworkListOptions{}))(t).Items {
-		is("Docker network", n.Name+" "+n.ID)
+		note("Docker network", n.Name+" "+n.ID)
 	}
 	for _, i := range must.Get(docker.ImageList(ctx, client.ImageListOptions{All: true}))(t).Items {
-		is("Docker image", fmt.Sprint(i.ID, " ", i.RepoTags))
+		note("Docker image", fmt.Sprint(i.ID, " ", i.RepoTags))
 	}
 
 	table := ""
@@ -178,13 +178,13 @@ func inventory(t *testing.T, docker *client.Client) map[string]string {
 		if strings.HasPrefix(line, "table ") {
 			table = line
 		}
-		is("nftables", table+" "+strings.TrimSpace(line))
+		note("nftables", table+" "+strings.TrimSpace(line))
 	}
 	passing := regexp.MustCompile(` expires \d+sec| tentative`)
 	for _, family := range []string{"-4", "-6"} {
 		for _, what := range [][]string{{"rule"}, {"route", "show", "table", "all"}, {"address"}} {
 			for _, line := range listed(t, append([]string{"ip", "-oneline", family}, what...)...) {
-				is("ip "+family+" "+what[0], passing.ReplaceAllString(line, ""))
+				note("ip "+family+" "+what[0], passing.ReplaceAllString(line, ""))
 			}
 		}
 	}
@@ -192,12 +192,12 @@ func inventory(t *testing.T, docker *client.Client) map[string]string {
 	// Of namespaces and containers there are processes.
 	for _, process := range must.Get(filepath.Glob("/proc/[0-9]*"))(t) {
 		if ns, err := os.Readlink(filepath.Join(process, "ns", "net")); err == nil { // it may have ended
-			is("network namespace", ns)
+			note("network namespace", ns)
 		}
 		name, _ := os.ReadFile(filepath.Join(process, "comm"))
-		for _, of := range []string{"containerd-shim", "runc", "docker-proxy", "docker-init"} {
-			if strings.HasPrefix(string(name), of) {
-				is("process", filepath.Base(process)+" "+strings.TrimSpace(string(name)))
+		for _, prefix := range []string{"containerd-shim", "runc", "docker-proxy", "docker-init"} {
+			if strings.HasPrefix(string(name), prefix) {
+				note("process", filepath.Base(process)+" "+strings.TrimSpace(string(name)))
 			}
 		}
 	}
@@ -206,7 +206,7 @@ func inventory(t *testing.T, docker *client.Client) map[string]string {
 			if err != nil { // it has gone meanwhile, or was never there
 				return nil
 			}
-			is(kind, path)
+			note(kind, path)
 			if e.IsDir() && strings.Count(path, "/")-strings.Count(dir, "/") >= depth {
 				return fs.SkipDir
 			}
@@ -220,7 +220,7 @@ func inventory(t *testing.T, docker *client.Client) map[string]string {
 	for _, hierarchy := range cgroups { // files in them come and go with the folders
 		_ = filepath.WalkDir(hierarchy, func(path string, e fs.DirEntry, err error) error {
 			if err == nil && e.IsDir() {
-				is("cgroup", path)
+				note("cgroup", path)
 			}
 			return nil
 		})
@@ -239,7 +239,7 @@ func inventory(t *testing.T, docker *client.Client) map[string]string {
 	}
 	below("file", filepath.Join(must.Get(os.UserCacheDir())(t), "relapse", "images", "tmp"), 2)
 	for _, path := range must.Get(filepath.Glob(filepath.Join(os.TempDir(), "*relapse*")))(t) {
-		is("file", path)
+		note("file", path)
 	}
 	return all
 }
@@ -403,26 +403,26 @@ func TestKillAtEachStep(t *testing.T) {
 	if status := whole.state.ExitCode(); status != exitExpected && status != exitInconclusive {
 		t.Fatalf("the run that tells of its steps has failed: %s", whole.says())
 	}
-	if len(whole.told) < leastBoundaries {
-		t.Fatalf("a run tells of %d boundaries, want %d at least: %s", len(whole.told), leastBoundaries, whole.says())
+	if len(whole.boundaries) < leastBoundaries {
+		t.Fatalf("a run tells of %d boundaries, want %d at least: %s", len(whole.boundaries), leastBoundaries, whole.says())
 	}
-	points := sampled(t, whole.told)
-	t.Logf("a run tells of %d boundaries in %s; %d runs are killed", len(whole.told), whole.lasted.Round(time.Second), len(points))
-	m.last = whole.told[len(whole.told)-1]
+	points := sampled(t, whole.boundaries)
+	t.Logf("a run tells of %d boundaries in %s; %d runs are killed", len(whole.boundaries), whole.lasted.Round(time.Second), len(points))
+	m.last = whole.boundaries[len(whole.boundaries)-1]
 	for _, s := range must.Get(report.Read(filepath.Join(report.Latest(output, scenario), "report.json")))(t).Steps {
 		m.planned = append(m.planned, s.Scope+": "+s.Name)
 	}
 
 	m.by = newBystander(t, docker)
 	m.before = m.look(t)
-	t.Cleanup(func() { m.print(t, len(whole.told)) })
+	t.Cleanup(func() { m.print(t, len(whole.boundaries)) })
 	for i, b := range points {
-		t.Run(fmt.Sprintf("%02d %s", slices.Index(whole.told, b)+1, b), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%02d %s", slices.Index(whole.boundaries, b)+1, b), func(t *testing.T) {
 			env := append(slices.Clone(m.env), "HOME="+m.by.home)
 			if i%2 == 1 {
 				env = append(env, "KUBECONFIG="+m.by.config)
 			}
-			m.kill(t, slices.Index(whole.told, b)+1, b, env)
+			m.kill(t, slices.Index(whole.boundaries, b)+1, b, env)
 			if t.Failed() {
 				// The next one is to tell what it has left itself.
 				_ = end(t, program(context.WithoutCancel(t.Context()), "down"))
@@ -597,8 +597,8 @@ func counted(things []string) string {
 }
 
 // print prints the matrix, as Markdown, and keeps it beside the reports.
-func (m *matrix) print(t *testing.T, of int) {
-	table := fmt.Sprintf("%d of %d boundaries at which a run of %s was killed, and then `relapse down`:\n\n", len(m.rows), of, scenario) +
+func (m *matrix) print(t *testing.T, total int) {
+	table := fmt.Sprintf("%d of %d boundaries at which a run of %s was killed, and then `relapse down`:\n\n", len(m.rows), total, scenario) +
 		"| | killed when | after | what was left | down took | left after down | report | judge |\n" +
 		"|---|---|---|---|---|---|---|---|\n" + strings.Join(m.rows, "\n") + "\n"
 	t.Log("\n" + table)

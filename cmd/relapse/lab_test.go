@@ -166,8 +166,8 @@ func onlyLab(t *testing.T) *client.Client {
 func differences(before, after map[string]string) []string {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(before)) {
-		switch now, is := after[key]; {
-		case !is:
+		switch now, ok := after[key]; {
+		case !ok:
 			all = append(all, fmt.Sprintf("%s was %q and is gone", key, before[key]))
 		case now != before[key]:
 			all = append(all, fmt.Sprintf("%s was %q and is %q", key, before[key], now))

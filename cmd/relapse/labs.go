@@ -23,7 +23,7 @@ import (
 
 func upCommand(s *settings) *cobra.Command {
 	var on subnets
-	var of family
+	var chosen family
 	var as like
 	var set map[string]string
 	cmd := &cobra.Command{
@@ -34,10 +34,10 @@ func upCommand(s *settings) *cobra.Command {
 			scenario, err := scenarioNamed(args[0])
 			if err == nil && as != "" {
 				scenario.Tested = nil // up installs nothing
-				_, of, err = as.of(scenario, nil, of, s.notes())
+				_, chosen, err = as.choose(scenario, nil, chosen, s.notes())
 			}
 			if err == nil {
-				set, err = of.into(set, scenario)
+				set, err = chosen.into(set, scenario)
 			}
 			if err != nil {
 				return err
@@ -46,7 +46,7 @@ func upCommand(s *settings) *cobra.Command {
 		},
 	}
 	on.register(cmd)
-	of.register(cmd)
+	chosen.register(cmd)
 	as.register(cmd, "as --family, the address families")
 	cmd.Flags().StringToStringVar(&set, "set", nil, "set parameters of the scenario, `NAME=VALUE` (describe lists them)")
 	return cmd
@@ -121,10 +121,10 @@ func downCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("%w (see relapse doctor)", err)
 			}
-			known := slices.Compact(slices.Sorted(slices.Values(append(scenarioNames(), there...))))
+			labs := slices.Compact(slices.Sorted(slices.Values(append(scenarioNames(), there...))))
 			for _, name := range names {
-				if !slices.Contains(known, name) {
-					return usagef("no lab %q%s", name, topology.Nearest(name, known))
+				if !slices.Contains(labs, name) {
+					return usagef("no lab %q%s", name, topology.Nearest(name, labs))
 				}
 			}
 			if len(names) == 0 {

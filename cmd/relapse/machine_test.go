@@ -38,9 +38,9 @@ func TestUnpacked(t *testing.T) {
 		must.Equal(t, "text", name, read(t, filepath.Join(dir, name)))
 		must.Equal(t, "mode of "+name, mode, must.Get(os.Stat(filepath.Join(dir, name)))(t).Mode())
 	}
-	kept := must.Write(t, filepath.Join(dir, "kept"), "")
+	marker := must.Write(t, filepath.Join(dir, "kept"), "")
 	must.Equal(t, "the second time", dir, must.Get(unpacked(archive))(t))
-	read(t, kept) // it was not unpacked again
+	read(t, marker) // it was not unpacked again
 }
 
 func TestUnpackedWrong(t *testing.T) {

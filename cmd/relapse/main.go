@@ -62,9 +62,9 @@ func complaint(ctx context.Context, err error) string {
 
 func several(err error) bool {
 	for err != nil {
-		if joined, is := err.(interface{ Unwrap() []error }); is && len(joined.Unwrap()) > 1 {
+		if joined, ok := err.(interface{ Unwrap() []error }); ok && len(joined.Unwrap()) > 1 {
 			return true
-		} else if is {
+		} else if ok {
 			err = joined.Unwrap()[0]
 			continue
 		}

@@ -139,8 +139,8 @@ func TestSecondLab(t *testing.T) {
 	s := whole(t, exitExpected, nil, "run", scenario, "--parallel", "2")
 	r := s.report()
 	second := slices.IndexFunc(r.Variants, func(v report.Variant) bool { return v.Topology != nil })
-	of := [...]any{r.Verdict, len(r.Variants), second}
-	must.Equal(t, "verdict, variants, and that of the second lab", [...]any{"pass", 2, 1}, of)
+	got := [...]any{r.Verdict, len(r.Variants), second}
+	must.Equal(t, "verdict, variants, and that of the second lab", [...]any{"pass", 2, 1}, got)
 	relapse(t, "judge", report.Latest(s.dir, scenario)).prints(t, exitExpected)
 	uplinks.quiet(t)
 	nothingLeft(t, docker)

@@ -154,12 +154,12 @@ func (l onLab) passes(what string, before map[string][]string, args ...string) {
 
 func same(t *testing.T, what string, before, after map[string][]string) {
 	t.Helper()
-	for _, of := range slices.Sorted(maps.Keys(before)) {
-		for _, line := range before[of] {
-			must.Equal(t, what+" took away from "+of+": "+line, false, !slices.Contains(after[of], line))
+	for _, place := range slices.Sorted(maps.Keys(before)) {
+		for _, line := range before[place] {
+			must.Equal(t, what+" took away from "+place+": "+line, false, !slices.Contains(after[place], line))
 		}
-		for _, line := range after[of] {
-			must.Equal(t, what+" left at "+of+": "+line, false, !slices.Contains(before[of], line))
+		for _, line := range after[place] {
+			must.Equal(t, what+" left at "+place+": "+line, false, !slices.Contains(before[place], line))
 		}
 	}
 }
@@ -346,10 +346,10 @@ func nodeWithImages(t *testing.T, docker *client.Client, loaded map[string]strin
 	for _, ref := range controlPlane {
 		must.Get(docker.ImageTag(ctx, client.ImageTagOptions{Source: loaded[ref], Target: ref}))(t)
 		archive := must.Get(docker.ImageSave(ctx, []string{ref}))(t)
-		in := exec.Command("docker", "exec", "--interactive", made.ID, "sh", "-c",
+		load := exec.Command("docker", "exec", "--interactive", made.ID, "sh", "-c",
 			"until ctr version >/dev/null 2>&1; do sleep 0.1; done; ctr -n k8s.io images import --no-unpack -")
-		in.Stdin = archive
-		out, err := in.CombinedOutput()
+		load.Stdin = archive
+		out, err := load.CombinedOutput()
 		archive.Close()
 		if _, untag := docker.ImageRemove(ctx, ref, client.ImageRemoveOptions{}); untag != nil {
 			t.Error(untag)

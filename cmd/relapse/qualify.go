@@ -78,7 +78,7 @@ func qualifyCommand(s *settings) *cobra.Command {
 			return portable.ExactArgs(3, "the name of a component and two versions, such as cilium 1.18.4 1.19.3")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			args, told, err := o.asInBundle(cmd.Context(), args)
+			args, notes, err := o.asInBundle(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
@@ -93,7 +93,7 @@ func qualifyCommand(s *settings) *cobra.Command {
 			if err := checkManifests(cmd.Context(), &q); err != nil {
 				return err
 			}
-			q.Told = append(told, q.Told...)
+			q.Told = append(notes, q.Told...)
 			if q.Values, err = o.readValues(cmd.Context(), q, given); err != nil {
 				return err
 			}
@@ -166,7 +166,7 @@ func checkManifests(ctx context.Context, q *qualify.Request) (err error) {
 		return nil
 	}
 	q.Settings.Manifests, q.Told, err = qualify.CheckManifests(ctx, q.Component, q.From, q.To, q.Settings.Manifests)
-	if wrong, is := errors.AsType[*qualify.InputError](err); is {
+	if wrong, ok := errors.AsType[*qualify.InputError](err); ok {
 		return usagef("--manifests: %w", wrong)
 	}
 	return err
@@ -174,7 +174,7 @@ func checkManifests(ctx context.Context, q *qualify.Request) (err error) {
 
 // asInBundle takes what --like says of a component where no flag says it, and the argument FROM. Told are sentences about what of
 // the bundle the lab does not have.
-func (o *qualifyOptions) asInBundle(ctx context.Context, args []string) (withFrom []string, told []string, err error) {
+func (o *qualifyOptions) asInBundle(ctx context.Context, args []string) (withFrom []string, notes []string, err error) {
 	if o.like == "" {
 		return args, nil, nil
 	}
@@ -183,7 +183,7 @@ func (o *qualifyOptions) asInBundle(ctx context.Context, args []string) (withFro
 		from = args[1]
 	}
 	l, err := qualify.LikenessOf(ctx, args[0], from, o.like)
-	if wrong, is := errors.AsType[*qualify.InputError](err); is {
+	if wrong, ok := errors.AsType[*qualify.InputError](err); ok {
 		return nil, nil, usagef("--like: %w", wrong)
 	} else if err != nil {
 		return nil, nil, err
@@ -241,9 +241,9 @@ func (o qualifyOptions) thresholds() (qualify.Thresholds, error) {
 	if o.maxGap < 0 {
 		return qualify.Thresholds{}, usagef("--max-gap: %s: expected 0 or more", o.maxGap)
 	}
-	number, is := strings.CutSuffix(o.maxLost, "%")
+	number, ok := strings.CutSuffix(o.maxLost, "%")
 	percent, err := strconv.ParseFloat(number, 64)
-	if !is || err != nil || !(percent >= 0 && percent <= 100) {
+	if !ok || err != nil || !(percent >= 0 && percent <= 100) {
 		return qualify.Thresholds{}, usagef("--max-lost: %q is not a share of packets: expected one such as 0.1%%", o.maxLost)
 	}
 	return qualify.Thresholds{MaxGapMS: o.maxGap.Milliseconds(), MaxLost: percent / 100}, nil
@@ -301,7 +301,7 @@ func (o qualifyOptions) readValues(ctx context.Context, q qualify.Request, given
 		return nil, usagef("--without: %w", err)
 	}
 	v, err := qualify.ReadValues(ctx, q.Component, q.From, q.To, q.Subnets, given, o.without...)
-	if wrong, is := errors.AsType[*qualify.InputError](err); is {
+	if wrong, ok := errors.AsType[*qualify.InputError](err); ok {
 		return nil, usagef("--values: %w", wrong)
 	}
 	return v, err

@@ -138,7 +138,7 @@ func runScenarios(ctx context.Context, s *settings, how runOptions, o suite.Opti
 		return usagef("--like: expected one scenario, and not %d", len(chosen))
 	}
 	if how.like != "" {
-		if how.with, how.family, err = how.like.of(chosen[0], how.with, how.family, s.notes()); err != nil {
+		if how.with, how.family, err = how.like.choose(chosen[0], how.with, how.family, s.notes()); err != nil {
 			return err
 		}
 		if len(how.with) == 0 {
@@ -423,10 +423,10 @@ func scenarioNamed(name string) (framework.Scenario, error) {
 }
 
 func setParameters(chosen []framework.Scenario, set map[string]string) error {
-	var known []string
+	var names []string
 	for i, s := range chosen {
 		for _, p := range s.Parameters {
-			known = append(known, p.Name)
+			names = append(names, p.Name)
 		}
 		var err error
 		if chosen[i], err = withParameters(s, set); err != nil {
@@ -434,8 +434,8 @@ func setParameters(chosen []framework.Scenario, set map[string]string) error {
 		}
 	}
 	for name := range set {
-		if !slices.Contains(known, name) {
-			return usagef("--set: no parameter %q%s", name, topology.Nearest(name, known))
+		if !slices.Contains(names, name) {
+			return usagef("--set: no parameter %q%s", name, topology.Nearest(name, names))
 		}
 	}
 	return nil

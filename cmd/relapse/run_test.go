@@ -93,7 +93,7 @@ func TestCommandOf(t *testing.T) {
 func TestSelection(t *testing.T) {
 	for _, test := range []struct {
 		name     string
-		of       selection
+		sel      selection
 		want     string
 		variants string
 	}{
@@ -104,7 +104,7 @@ func TestSelection(t *testing.T) {
 		{"of all those that a version concerns", selection{all: true, with: map[string]string{"cilium": "1.12.1"}}, "node-drain masquerade-drift twin-cidr", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			chosen, variants, err := test.of.scenarios()
+			chosen, variants, err := test.sel.scenarios()
 			must.NoError(t, err)
 			must.Equal(t, "scenarios", test.want, each.Joined(chosen, " ", nameOf))
 			must.Equal(t, "variants", test.variants, strings.Join(variants, " "))

@@ -64,7 +64,7 @@ func (s selection) scenarios() (chosen []framework.Scenario, variants []string, 
 // from a version that is newer is left out, if there is another one.
 func testingAny(from []framework.Scenario, with map[string]string) ([]framework.Scenario, error) {
 	var chosen []framework.Scenario
-	var known []string
+	var components []string
 	var refused error
 	for _, s := range from {
 		if versions := testedOf(s, with); len(versions) > 0 {
@@ -75,7 +75,7 @@ func testingAny(from []framework.Scenario, with map[string]string) ([]framework.
 			}
 		}
 		for _, t := range s.Tested {
-			known = append(known, t.Component())
+			components = append(components, t.Component())
 		}
 	}
 	if len(chosen) == 0 && refused != nil {
@@ -83,7 +83,7 @@ func testingAny(from []framework.Scenario, with map[string]string) ([]framework.
 	}
 	if len(chosen) == 0 {
 		name := slices.Min(slices.Collect(maps.Keys(with)))
-		return nil, usagef("--with: no component %q%s", name, topology.Nearest(name, each.Once(known)))
+		return nil, usagef("--with: no component %q%s", name, topology.Nearest(name, each.Once(components)))
 	}
 	return chosen, nil
 }
@@ -95,10 +95,10 @@ func labelled(from []framework.Scenario, expression string, named bool) ([]frame
 	if err != nil {
 		return nil, nil, usagef("--label: %w", err)
 	}
-	known := allLabels()
+	labels := allLabels()
 	for _, word := range selection.Words() {
-		if !slices.Contains(known, word) {
-			return nil, nil, usagef("--label: no scenario has the label %q%s", word, topology.Nearest(word, known))
+		if !slices.Contains(labels, word) {
+			return nil, nil, usagef("--label: no scenario has the label %q%s", word, topology.Nearest(word, labels))
 		}
 	}
 	var chosen []framework.Scenario
@@ -147,11 +147,11 @@ func testedOf(s framework.Scenario, with map[string]string) map[string]string {
 
 // chooseVersions replaces each scenario by its script on the versions of --with.
 func chooseVersions(chosen []framework.Scenario, with map[string]string, from registry.Upstreams) error {
-	var known []string
+	var components []string
 	for i, s := range chosen {
 		versions := testedOf(s, with)
 		for _, t := range s.Tested {
-			known = append(known, t.Name, t.Component())
+			components = append(components, t.Name, t.Component())
 		}
 		if len(versions) == 0 && len(chosen) > 1 {
 			return usagef("--with: scenario %q tests none of these components", s.Incident.Name)
@@ -167,10 +167,10 @@ func chooseVersions(chosen []framework.Scenario, with map[string]string, from re
 			return err
 		}
 	}
-	slices.Sort(known)
+	slices.Sort(components)
 	for _, name := range slices.Sorted(maps.Keys(with)) {
-		if !slices.Contains(known, name) {
-			return usagef("--with: no component %q%s", name, topology.Nearest(name, slices.Compact(known)))
+		if !slices.Contains(components, name) {
+			return usagef("--with: no component %q%s", name, topology.Nearest(name, slices.Compact(components)))
 		}
 	}
 	_, err := catalogueOf(chosen, from)
@@ -193,14 +193,14 @@ func checkUpgrade(s framework.Scenario, chosen map[string]string) error {
 			if !to.Varied || from.Varied || from.Component() != to.Component() {
 				continue
 			}
-			was, is := cmp.Or(versions[from.Name], from.Default), cmp.Or(versions[to.Name], to.Default)
-			switch c := bisect.Compare(was, is); {
+			fromVersion, toVersion := cmp.Or(versions[from.Name], from.Default), cmp.Or(versions[to.Name], to.Default)
+			switch c := bisect.Compare(fromVersion, toVersion); {
 			case c >= 0 && versions[from.Name] == "":
-				return usagef("--with: %s to %s is not an upgrade: choose %s as well, which is %s by default", was, is, from.Name, was)
+				return usagef("--with: %s to %s is not an upgrade: choose %s as well, which is %s by default", fromVersion, toVersion, from.Name, fromVersion)
 			case c >= 0 && versions[to.Name] == "":
-				return usagef("--with: %s to %s is not an upgrade: choose %s as well, which is %s by default", was, is, to.Name, is)
+				return usagef("--with: %s to %s is not an upgrade: choose %s as well, which is %s by default", fromVersion, toVersion, to.Name, toVersion)
 			case c == 0:
-				return usagef("--with: %s and %s are both %s: there is no upgrade", from.Name, to.Name, is)
+				return usagef("--with: %s and %s are both %s: there is no upgrade", from.Name, to.Name, toVersion)
 			}
 		}
 	}

@@ -59,8 +59,8 @@ func scopeOf(s snapshot.Snapshot) scope {
 	return scope{asked(s, snapshot.Routers), asked(s, snapshot.NAT)}
 }
 
-func (in scope) reads(s snapshot.Source) bool {
-	return !slices.Contains(notRead, s) && (in.routers || s != snapshot.Routers) && (in.nodes || !slices.Contains(nodestate.Sources, s))
+func (extra scope) reads(s snapshot.Source) bool {
+	return !slices.Contains(notRead, s) && (extra.routers || s != snapshot.Routers) && (extra.nodes || !slices.Contains(nodestate.Sources, s))
 }
 
 // NotRun is a detector that does not run, or not with all that it reads.
@@ -80,11 +80,11 @@ func (n NotRun) String() string {
 }
 
 // notRun are the detectors that an audit does not run as they run in a lab.
-func notRun(in scope) []NotRun {
+func notRun(extra scope) []NotRun {
 	const routers = "the cluster's routers"
 	var all []NotRun
 	add := func(detector, part, lacks string) { all = append(all, NotRun{detector, part, lacks}) }
-	if !in.routers {
+	if !extra.routers {
 		add(detect.RouteOwnership{}.Name(), "routes that are missing or wrong", routers)
 		add(detect.ServiceRoute{}.Name(), "", routers)
 		add(detect.Layer2{}.Name(), "stations that nobody names, and stale neighbours", routers)
@@ -93,7 +93,7 @@ func notRun(in scope) []NotRun {
 	}
 	add(detect.ImagePin{}.Name(), "moved tags", "what the registry has under each name")
 	add(detect.SessionReset{}.Name(), "sessions that were reset", "a history that is longer than an audit's")
-	if !in.nodes {
+	if !extra.nodes {
 		add(detect.NodeAddress{}.Name(), "missing sessions of Calico's mesh, and the next autodetection",
 			"interfaces, routes and BIRD's sessions of the nodes (--nodes)")
 		add(detect.GoneEndpoints{}.Name(), "", "the connections that the nodes track (--nodes)")
@@ -101,9 +101,9 @@ func notRun(in scope) []NotRun {
 		add(detect.StaleFirewallRules{}.Name(), "", "the filter tables of the nodes (--nodes)")
 	}
 	switch {
-	case !in.nodes:
+	case !extra.nodes:
 		add(detect.SNAT{}.Name(), "", "NAT rules and connections of the nodes (--nodes)")
-	case !in.routers:
+	case !extra.routers:
 		add(detect.SNAT{}.Name(), "", routers)
 	default:
 		add(detect.SNAT{}.Name(), "what BPF programs translate", "the sockets of hosts outside")
@@ -117,15 +117,15 @@ func runs(d detect.Detector, without []NotRun) bool {
 	return !slices.ContainsFunc(without, func(n NotRun) bool { return n.Detector == d.Name() && n.Part == "" })
 }
 
-func sources(in scope) []snapshot.Source {
+func sources(extra scope) []snapshot.Source {
 	var all []snapshot.Source
 	for _, d := range slices.Concat(detectors, overTime) {
-		if !runs(d, notRun(in)) {
+		if !runs(d, notRun(extra)) {
 			continue
 		}
 		for _, s := range d.Reads() {
 			// That of Cilium's ConfigMap may fail: see masquerade.
-			if !slices.Contains(all, s) && in.reads(s) && s != snapshot.ConfigMaps(ciliumConfig) {
+			if !slices.Contains(all, s) && extra.reads(s) && s != snapshot.ConfigMaps(ciliumConfig) {
 				all = append(all, s)
 			}
 		}
@@ -173,14 +173,14 @@ func Read(ctx context.Context, access Access, between time.Duration, tell func(s
 		}
 		collectors = append(collectors, collector)
 		// A page waits for the lists, a node for all lists and nodes.
-		collector.Allow(within + after(len(resources), rate))
+		collector.Allow(within + durationOf(len(resources), rate))
 		collector.Allow(10*bgprouter.AnswerWithin*time.Duration(1+len(access.Routing)/bgprouter.AtOnce), snapshot.Routers)
-		collector.Allow(within+snapshot.ListWithin+after(len(access.nodes), rate), nodestate.Sources...)
+		collector.Allow(within+snapshot.ListWithin+durationOf(len(access.nodes), rate), nodestate.Sources...)
 		return collector.Collect(ctx), nil
 	}, between, tell)
 }
 
-func after(requests int, rate float32) time.Duration {
+func durationOf(requests int, rate float32) time.Duration {
 	return time.Duration(float64(requests) / float64(rate) * float64(time.Second))
 }
 
@@ -251,7 +251,7 @@ func lacks(s snapshot.Snapshot) []snapshot.Missing {
 		return all
 	}
 	for _, n := range s.Nodes.Items {
-		if len(s.NAT) > 0 && !slices.ContainsFunc(s.NAT, func(of snapshot.NodeNAT) bool { return of.Node == n.Name }) {
+		if len(s.NAT) > 0 && !slices.ContainsFunc(s.NAT, func(nat snapshot.NodeNAT) bool { return nat.Node == n.Name }) {
 			all = append(all, snapshot.Missing{Source: "all of " + n.Name, Reason: "the node was added after the nodes were listed"})
 		}
 	}
@@ -371,10 +371,10 @@ func Judge(reads []snapshot.Snapshot) (Result, error) {
 	if len(last.Nodes.Items) == 0 {
 		return Result{}, &UnreadableError{"it has no Node"}
 	}
-	in := scopeOf(last)
+	extra := scopeOf(last)
 	r := Result{
 		Schema: Schema, Began: reads[0].Time, Ended: last.Time.Add(last.Took), Reads: len(reads), Nodes: len(last.Nodes.Items),
-		Routers: []string{}, Unread: []snapshot.Missing{}, NotRun: notRun(in), NotJudged: []detect.Gap{},
+		Routers: []string{}, Unread: []snapshot.Missing{}, NotRun: notRun(extra), NotJudged: []detect.Gap{},
 		Findings: []Finding{}, Once: []Finding{},
 	}
 	previous := max(0, len(reads)-2)
@@ -390,19 +390,19 @@ func Judge(reads []snapshot.Snapshot) (Result, error) {
 		}
 	}
 	r.Routers = append(r.Routers, each.Of(last.Routers, func(o snapshot.Router) string { return o.Name })...)
-	of := make([]judged, len(reads))
+	judgements := make([]judged, len(reads))
 	for i := range reads {
-		of[i] = judge(reads[:i+1]...)
+		judgements[i] = judge(reads[:i+1]...)
 	}
-	for _, gap := range of[len(of)-1].gaps {
-		for _, j := range of[:len(of)-1] { // what an earlier read had is missing now
+	for _, gap := range judgements[len(judgements)-1].gaps {
+		for _, j := range judgements[:len(judgements)-1] { // what an earlier read had is missing now
 			has := func(g detect.Gap) bool { return g.Says == gap.Says }
 			gap.Open = gap.Open || !slices.ContainsFunc(j.gaps, has)
 		}
 		r.NotJudged = append(r.NotJudged, gap)
 	}
 	r.Unread = append(r.Unread, lacks(last)...)
-	for _, source := range sources(in) {
+	for _, source := range sources(extra) {
 		if !asked(last, source) { // of a saved read alone
 			r.Unread = append(r.Unread, snapshot.Missing{Source: source.String(), Reason: "not asked for"})
 		}
@@ -416,7 +416,7 @@ func Judge(reads []snapshot.Snapshot) (Result, error) {
 			r.Unread = append(r.Unread, m)
 		}
 	}
-	r.add(of[len(of)-1].findings, of[previous].findings)
+	r.add(judgements[len(judgements)-1].findings, judgements[previous].findings)
 	return r, nil
 }
 
@@ -442,7 +442,7 @@ func (r *Result) needs(d detect.Detector, lacks string) {
 // unrouted says that what nodes hide is not judged, where no router tells by its FIB which pods are to be seen.
 func (r *Result) unrouted(last snapshot.Snapshot) {
 	snat := detect.SNAT{}
-	if !runs(snat, r.NotRun) || slices.ContainsFunc(last.Routers, func(of snapshot.Router) bool { return of.Routes.Read }) {
+	if !runs(snat, r.NotRun) || slices.ContainsFunc(last.Routers, func(o snapshot.Router) bool { return o.Routes.Read }) {
 		return
 	}
 	r.needs(snat, "the FIB of a router")
@@ -475,7 +475,7 @@ func compare(found, earlier []detect.Finding) (both, once []detect.Finding) {
 			continue
 		}
 		both = append(both, same)
-		if worse, known := worst[id(f)]; !known || mildness(same.State) < worse {
+		if worse, ok := worst[id(f)]; !ok || mildness(same.State) < worse {
 			worst[id(f)] = mildness(same.State)
 		}
 	}
@@ -492,9 +492,9 @@ func compare(found, earlier []detect.Finding) (both, once []detect.Finding) {
 		routersOf[id(f)] = append(routersOf[id(f)], f.Routers...)
 	}
 	for _, f := range slices.Concat(found, earlier) {
-		routers, known := routersOf[id(f)]
+		routers, ok := routersOf[id(f)]
 		f.Routers = slices.DeleteFunc(slices.Clone(f.Routers), func(r string) bool { return slices.Contains(routers, r) })
-		if known && len(f.Routers) > 0 {
+		if ok && len(f.Routers) > 0 {
 			once = append(once, f) // on the routers that one read alone has
 		}
 	}

@@ -82,9 +82,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"the server could not find the requested resource","reason":"NotFound","code":404}`)
 	default:
-		for _, of := range resources {
-			if bundle.Path(of) == r.URL.Path {
-				fmt.Fprintf(w, `{"kind":%q,"apiVersion":%q,"metadata":{},"items":[%s]}`, kinds[of.Resource], strings.TrimPrefix(of.Group+"/"+of.Version, "/"), items)
+		for _, resource := range resources {
+			if bundle.Path(resource) == r.URL.Path {
+				fmt.Fprintf(w, `{"kind":%q,"apiVersion":%q,"metadata":{},"items":[%s]}`, kinds[resource.Resource], strings.TrimPrefix(resource.Group+"/"+resource.Version, "/"), items)
 			}
 		}
 	}
@@ -180,8 +180,8 @@ func TestAuditOnlyLists(t *testing.T) {
 	s.lists["/apis/cilium.io/v2alpha1/ciliumbgpclusterconfigs"] = `{"apiVersion":"cilium.io/v2alpha1","kind":"CiliumBGPClusterConfig","metadata":{"name":"a"},"spec":{}}`
 	_, r, err := audited(t, s, frr(t, map[string]string{"10.5.112.0/24": "10.4.94.32", "10.5.114.0/24": "10.4.94.21"}))
 	must.NoError(t, err)
-	told := len(r.Findings) + len(r.Unread) + len(r.NotJudged) + len(r.Once)
-	must.Equal(t, "told, reads, nodes", [...]int{0, 2, 2}, [...]int{told, r.Reads, r.Nodes})
+	entries := len(r.Findings) + len(r.Unread) + len(r.NotJudged) + len(r.Once)
+	must.Equal(t, "told, reads, nodes", [...]int{0, 2, 2}, [...]int{entries, r.Reads, r.Nodes})
 	var role struct {
 		Kind  string
 		Rules []struct{ APIGroups, Resources, Verbs []string }
@@ -249,8 +249,8 @@ func TestFindingsAndSavedOnes(t *testing.T) {
 // cluster is one read of two nodes that announce the ranges of their CiliumNodes; wrong: but for the second one.
 func cluster(wrong bool) snapshot.Snapshot {
 	s := snapshot.Snapshot{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-	for _, of := range sources(scope{routers: true}) {
-		s.Sources = append(s.Sources, snapshot.Asked{Name: of.String()})
+	for _, source := range sources(scope{routers: true}) {
+		s.Sources = append(s.Sources, snapshot.Asked{Name: source.String()})
 	}
 	for _, read := range []*bool{
 		&s.Nodes.Read, &s.CiliumNodes.Read, &s.CalicoBlocks.Read, &s.Pods.Read, &s.Services.Read, &s.EndpointSlices.Read,
@@ -395,8 +395,8 @@ func TestHold(t *testing.T) {
 		{"it was not there", twin(detect.Active), nil, ""},
 	} {
 		got := ""
-		if held, found := inBoth(test.now, test.before); found {
-			got = fmt.Sprint(held.State, " ", held.Routers)
+		if common, found := inBoth(test.now, test.before); found {
+			got = fmt.Sprint(common.State, " ", common.Routers)
 		}
 		must.Equal(t, test.name, test.want, got)
 	}
@@ -463,15 +463,15 @@ func TestID(t *testing.T) {
 // Each detector of the catalogue runs, or is listed with what it lacks.
 func TestEveryDetectorIsNamed(t *testing.T) {
 	named := map[string]bool{}
-	for _, in := range []scope{{}, {routers: true}, {nodes: true}, {routers: true, nodes: true}} {
+	for _, extra := range []scope{{}, {routers: true}, {nodes: true}, {routers: true, nodes: true}} {
 		// A detector that lacks a source that others have is listed; what else is listed lacks one.
 		lacking := map[string]bool{configdrift.Detector{}.Name(): true}
 		for _, d := range slices.Concat(detectors, overTime) {
 			named[d.Name()] = true
-			lacking[d.Name()] = slices.ContainsFunc(d.Reads(), func(s snapshot.Source) bool { return !in.reads(s) })
+			lacking[d.Name()] = slices.ContainsFunc(d.Reads(), func(s snapshot.Source) bool { return !extra.reads(s) })
 		}
 		lacking[detect.SessionReset{}.Name()] = true // a history of more than a few seconds
-		for _, n := range notRun(in) {
+		for _, n := range notRun(extra) {
 			must.Equal(t, n, true, lacking[n.Detector] && n.Lacks != "")
 			delete(lacking, n.Detector)
 			named[n.Detector] = true

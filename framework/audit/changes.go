@@ -85,19 +85,19 @@ func (c *Changes) Take(reads []snapshot.Snapshot, r Result, unreadable error) []
 }
 
 // differences are what came, in its order, and what went, in order of its name. Known is kept up to date.
-func differences[T any](known map[string]T, now []T, name func(T) string, event func(came bool, of T) Event) (events []Event) {
+func differences[T any](state map[string]T, now []T, name func(T) string, event func(came bool, item T) Event) (events []Event) {
 	there := map[string]bool{}
 	for _, one := range now {
 		there[name(one)] = true
-		if _, was := known[name(one)]; !was {
+		if _, was := state[name(one)]; !was {
 			events = append(events, event(true, one))
 		}
-		known[name(one)] = one
+		state[name(one)] = one
 	}
-	for _, n := range sorted(known) {
+	for _, n := range sorted(state) {
 		if !there[n] {
-			events = append(events, event(false, known[n]))
-			delete(known, n)
+			events = append(events, event(false, state[n]))
+			delete(state, n)
 		}
 	}
 	return events
@@ -124,9 +124,9 @@ func (c *Changes) found(at time.Time, r Result, reads []snapshot.Snapshot) []Eve
 			continue
 		}
 		there[f.ID] = true
-		was, known := c.findings[f.ID]
+		was, ok := c.findings[f.ID]
 		c.findings[f.ID] = standing{f, unseen[f.Detector]}
-		if !known || was.State != f.State {
+		if !ok || was.State != f.State {
 			events = append(events, Event{Time: at, What: FindingCame, Finding: &f})
 		}
 	}

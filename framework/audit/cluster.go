@@ -121,11 +121,11 @@ type readOnly struct {
 }
 
 func (t readOnly) RoundTrip(r *http.Request) (*http.Response, error) {
-	below, of := strings.CutPrefix(r.URL.Path, t.base)
+	below, ok := strings.CutPrefix(r.URL.Path, t.base)
 	listed := t.cilium && below == ConfigPath ||
-		slices.ContainsFunc(resources, func(is schema.GroupVersionResource) bool { return below == bundle.Path(is) })
+		slices.ContainsFunc(resources, func(resource schema.GroupVersionResource) bool { return below == bundle.Path(resource) })
 	listed = listed && !r.URL.Query().Has("watch") || t.nodes.permits(below, r.URL.RawQuery)
-	if r.Method != http.MethodGet || !of || !listed {
+	if r.Method != http.MethodGet || !ok || !listed {
 		if r.Body != nil {
 			r.Body.Close()
 		}

@@ -64,7 +64,7 @@ func (r *Result) Detail(last snapshot.Snapshot, by Reached) {
 		slices.SortStableFunc(f.Layers, func(a, b snapshot.Statement) int {
 			return slices.Index(snapshot.Layers, a.Layer) - slices.Index(snapshot.Layers, b.Layer)
 		})
-		if show, known := shows[f.Detector]; known {
+		if show, ok := shows[f.Detector]; ok {
 			f.Again = show(d)
 		}
 	}
@@ -75,7 +75,7 @@ func (r *Result) Detail(last snapshot.Snapshot, by Reached) {
 func about(s snapshot.Snapshot, findings []*Finding) snapshot.Snapshot {
 	objects := map[netip.Prefix]bool{}
 	for _, f := range findings {
-		if p, is := f.Object.Prefix(); is {
+		if p, ok := f.Object.Prefix(); ok {
 			objects[p] = true
 		}
 	}
@@ -96,8 +96,8 @@ type detail struct {
 
 // nothing says which of the finding's routers have no route to its object.
 func (d detail) nothing() []snapshot.Statement {
-	p, is := d.Object.Prefix()
-	if !is {
+	p, ok := d.Object.Prefix()
+	if !ok {
 		return nil
 	}
 	var all []snapshot.Statement
@@ -137,8 +137,8 @@ func (d detail) related() []string {
 
 // services have the finding's object as an address.
 func (d detail) services() []snapshot.Service {
-	p, is := d.Object.Prefix()
-	if !is || !p.IsSingleIP() {
+	p, ok := d.Object.Prefix()
+	if !ok || !p.IsSingleIP() {
 		return nil
 	}
 	return each.Where(d.read.Services.Items, func(s snapshot.Service) bool { return slices.Contains(s.LoadBalancerIPs, p.Addr()) })
@@ -188,8 +188,8 @@ var shows = map[string]func(detail) []Command{
 	},
 	detect.ImagePin{}.Name(): func(d detail) []Command { return append(d.template(), d.pods()...) },
 	configdrift.Detector{}.Name(): func(d detail) []Command {
-		of, key, _ := strings.Cut(strings.TrimPrefix(d.Object.String(), "ConfigMap "), ", ")
-		namespace, name, _ := strings.Cut(of, "/")
+		object, key, _ := strings.Cut(strings.TrimPrefix(d.Object.String(), "ConfigMap "), ", ")
+		namespace, name, _ := strings.Cut(object, "/")
 		return []Command{d.kubectl("get", "configmap/"+name, "--namespace="+namespace,
 			"--output=jsonpath={.data."+strings.ReplaceAll(key, ".", `\.`)+"}")}
 	},
@@ -218,8 +218,8 @@ func (d detail) balanced() []Command {
 }
 
 func (d detail) onRouters(show func(bgprouter.Declared, netip.Prefix) []string) []Command {
-	p, is := d.Object.Prefix()
-	if !is {
+	p, ok := d.Object.Prefix()
+	if !ok {
 		return nil
 	}
 	var all []Command
@@ -246,14 +246,14 @@ func (d detail) holders() []Command {
 	var all []Command
 	holds := func(ranges []netip.Prefix) bool { return slices.Contains(ranges, p) }
 	cilium, blocks := d.read.CiliumNodes.Items, d.read.CalicoBlocks.Items
-	held := false
+	found := false
 	for _, n := range cilium {
 		if holds(n.PodCIDRs) {
-			held = true
+			found = true
 			all = append(all, d.kubectl("get", ciliumNodes+"/"+n.Name, "--output=jsonpath={.spec.ipam.podCIDRs}"))
 		}
 	}
-	if len(cilium) > 0 && !held {
+	if len(cilium) > 0 && !found {
 		all = append(all, d.kubectl("get", ciliumNodes, "--output=custom-columns=NAME:.metadata.name,PODCIDRS:.spec.ipam.podCIDRs"))
 	}
 	if len(blocks) > 0 {
@@ -261,11 +261,11 @@ func (d detail) holders() []Command {
 	}
 	for _, n := range d.read.Nodes.Items {
 		if holds(n.PodCIDRs) {
-			held = true
+			found = true
 			all = append(all, d.kubectl("get", "node/"+n.Name, "--output=jsonpath={.spec.podCIDRs}"))
 		}
 	}
-	if !held && len(cilium)+len(blocks) == 0 {
+	if !found && len(cilium)+len(blocks) == 0 {
 		all = append(all, d.kubectl("get", "nodes", "--output=custom-columns=NAME:.metadata.name,PODCIDRS:.spec.podCIDRs"))
 	}
 	return all
@@ -306,8 +306,8 @@ func (d detail) pods() []Command {
 // template shows what the workload of a finding asks for. Its object is KIND NAMESPACE/NAME, container NAME.
 func (d detail) template() []Command {
 	owner, _, _ := strings.Cut(d.Object.String(), ", ")
-	kind, of, _ := strings.Cut(owner, " ")
-	namespace, name, _ := strings.Cut(of, "/")
+	kind, object, _ := strings.Cut(owner, " ")
+	namespace, name, _ := strings.Cut(object, "/")
 	if !slices.Contains([]string{"DaemonSet", "Deployment", "StatefulSet"}, kind) {
 		return nil // a pod without a template, which pods shows
 	}

@@ -359,14 +359,14 @@ func at(t *testing.T, text string, now time.Time) string {
 
 func (s *server) object(t *testing.T, document string) {
 	t.Helper()
-	var of struct{ APIVersion, Kind string }
-	must.NoError(t, yaml.Unmarshal([]byte(document), &of))
+	var header struct{ APIVersion, Kind string }
+	must.NoError(t, yaml.Unmarshal([]byte(document), &header))
 	item := must.Get(yaml.YAMLToJSON([]byte(document)))(t)
 	for _, r := range resources {
-		if kinds[r.Resource] == of.Kind+"List" && r.GroupVersion().String() == of.APIVersion {
+		if kinds[r.Resource] == header.Kind+"List" && r.GroupVersion().String() == header.APIVersion {
 			s.add(bundle.Path(r), string(item))
 			return
 		}
 	}
-	t.Fatalf("an audit does not read %s %s", of.APIVersion, of.Kind)
+	t.Fatalf("an audit does not read %s %s", header.APIVersion, header.Kind)
 }

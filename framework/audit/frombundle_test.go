@@ -35,11 +35,11 @@ var forms = []struct {
 	{"kubectl get --all-namespaces --output=yaml, and what the audit asks for", func(t *testing.T, objects []map[string]any) string {
 		files := fstest.MapFS{}
 		for name, list := range lists(objects) {
-			in := map[string]bool{}
+			nsNames := map[string]bool{}
 			for _, item := range list["items"].([]any) {
-				in[namespaceOf(item.(map[string]any))] = true
+				nsNames[namespaceOf(item.(map[string]any))] = true
 			}
-			if len(in) < 2 { // it does not show that it is of all namespaces
+			if len(nsNames) < 2 { // it does not show that it is of all namespaces
 				plural, _ := meta.UnsafeGuessKindToResource(schema.FromAPIVersionAndKind(name.version, strings.TrimSuffix(name.kind, "List")))
 				files[name.kind+".yaml"] = fileOf(fmt.Appendf(nil, "{\"request\":%q}\n%s\n", bundle.Path(plural), must.Get(json.Marshal(list))(t)))
 				continue
@@ -80,17 +80,17 @@ var forms = []struct {
 		}
 		files := fstest.MapFS{"a/namespaces.json": fileOf(must.Get(json.Marshal(map[string]any{"kind": "NamespaceList", "apiVersion": "v1", "items": all}))(t))}
 		for name, list := range lists(objects) {
-			in := map[string][]any{"": {}}
+			byNamespace := map[string][]any{"": {}}
 			for n := range namespaces {
-				in[n] = []any{}
+				byNamespace[n] = []any{}
 			}
 			for _, item := range list["items"].([]any) {
-				in[namespaceOf(item.(map[string]any))] = append(in[namespaceOf(item.(map[string]any))], item)
+				byNamespace[namespaceOf(item.(map[string]any))] = append(byNamespace[namespaceOf(item.(map[string]any))], item)
 			}
-			for n, items := range in {
-				if (n == "") == (clusterScoped[name.kind] || len(in[""]) > 0) {
-					of := map[string]any{"kind": name.kind, "apiVersion": name.version, "metadata": list["metadata"], "items": items}
-					files[path.Join("a/namespaces", n, name.kind+".json")] = fileOf(must.Get(json.MarshalIndent(of, "", "  "))(t))
+			for n, items := range byNamespace {
+				if (n == "") == (clusterScoped[name.kind] || len(byNamespace[""]) > 0) {
+					document := map[string]any{"kind": name.kind, "apiVersion": name.version, "metadata": list["metadata"], "items": items}
+					files[path.Join("a/namespaces", n, name.kind+".json")] = fileOf(must.Get(json.MarshalIndent(document, "", "  "))(t))
 				}
 			}
 		}
@@ -127,13 +127,13 @@ func lists(objects []map[string]any) map[listName]map[string]any {
 	}
 	defined := add(listName{"CustomResourceDefinitionList", "apiextensions.k8s.io/v1"})
 	for _, o := range objects {
-		of := listName{o["kind"].(string) + "List", o["apiVersion"].(string)}
-		plural, _ := meta.UnsafeGuessKindToResource(schema.FromAPIVersionAndKind(of.version, o["kind"].(string)))
-		if name := plural.GroupResource().String(); all[of] == nil {
+		key := listName{o["kind"].(string) + "List", o["apiVersion"].(string)}
+		plural, _ := meta.UnsafeGuessKindToResource(schema.FromAPIVersionAndKind(key.version, o["kind"].(string)))
+		if name := plural.GroupResource().String(); all[key] == nil {
 			defined["items"] = append(defined["items"].([]any), map[string]any{"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1",
 				"metadata": map[string]any{"name": name, "uid": name}})
 		}
-		list := add(of)
+		list := add(key)
 		list["items"] = append(list["items"].([]any), o)
 	}
 	return all

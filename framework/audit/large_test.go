@@ -19,7 +19,7 @@ import (
 // copy of: they are replaced, and not changed.
 type sown struct{ *snapshot.Snapshot }
 
-func itemOf[T any](all []T, is func(T) bool) *T { return &all[slices.IndexFunc(all, is)] }
+func itemOf[T any](all []T, matches func(T) bool) *T { return &all[slices.IndexFunc(all, matches)] }
 
 func (s sown) node(n int) *snapshot.Node {
 	return itemOf(s.Nodes.Items, func(o snapshot.Node) bool { return o.Name == nodeName(n) })
@@ -92,7 +92,7 @@ func (s sown) on(n int) string {
 	return itemOf(s.EndpointSlices.Items, func(e snapshot.EndpointSlice) bool { return e.Service == appName(n) }).ReadyNodes[0]
 }
 
-func of(p netip.Prefix) func(snapshot.Path) bool {
+func matchPrefix(p netip.Prefix) func(snapshot.Path) bool {
 	return func(o snapshot.Path) bool { return o.Prefix == p }
 }
 
@@ -105,8 +105,8 @@ var faults = []struct {
 	want string // state, kind and object
 	says string
 }{
-	{"a range is missing on one router", func(s sown) { s.withdraw(of(podRange(18)), 0) }, "active unannounced 10.0.18.0/24", "tor1 has no route to 10.0.18.0/24 (tor2 has one)"},
-	{"a range is missing on both", func(s sown) { s.withdraw(of(podRange(19)), 0, 1) }, "active unannounced 10.0.19.0/24", "tor1 and tor2 have no route"},
+	{"a range is missing on one router", func(s sown) { s.withdraw(matchPrefix(podRange(18)), 0) }, "active unannounced 10.0.18.0/24", "tor1 has no route to 10.0.18.0/24 (tor2 has one)"},
+	{"a range is missing on both", func(s sown) { s.withdraw(matchPrefix(podRange(19)), 0, 1) }, "active unannounced 10.0.19.0/24", "tor1 and tor2 have no route"},
 	{"a node without sessions", func(s sown) { s.end(22) }, "active unannounced 10.0.22.0/24", "node-0022 has no BGP session with tor1 and tor2"},
 	{"a range of IPv6 is missing", func(s sown) {
 		for i, n := range []int{46, 47} {
@@ -119,7 +119,7 @@ var faults = []struct {
 		s.announce(netip.MustParsePrefix("fd00:0:0:1::/64"), nodeAddress(47))
 	}, "active unannounced fd00::/64", "node-0046 announces"},
 	{"the wrong announcer", func(s sown) {
-		s.withdraw(of(podRange(23)), 0, 1)
+		s.withdraw(matchPrefix(podRange(23)), 0, 1)
 		s.announce(podRange(23), nodeAddress(24))
 	}, "latent wrong-announcer 10.0.23.0/24", "go through node-0024"},
 	{"a borrowed address whose pod runs elsewhere", func(s sown) { s.announce(netip.MustParsePrefix("10.0.41.5/32"), nodeAddress(42)) }, "latent wrong-announcer 10.0.41.5/32", "CiliumNode node-0041 holds that range"},
@@ -129,7 +129,7 @@ var faults = []struct {
 	}, "latent absent-node 10.0.25.0/24", "which is no longer a Node"},
 	{"a stranger in the nodes' AS", func(s sown) {
 		stranger := netip.MustParseAddr("172.16.200.1")
-		s.withdraw(of(podRange(26)), 0, 1)
+		s.withdraw(matchPrefix(podRange(26)), 0, 1)
 		s.announce(podRange(26), stranger)
 		for i := range s.Routers {
 			s.Routers[i].Neighbors.Items = append(s.Routers[i].Neighbors.Items, snapshot.Neighbor{Address: stranger, AS: nodeAS, State: snapshot.SessionEstablished})
@@ -142,16 +142,16 @@ var faults = []struct {
 	{"a node's address in another subnet", func(s sown) { s.cilium(29).InternalIPs = []netip.Addr{netip.MustParseAddr("192.168.99.9")} }, "latent wrong-address node-0029", "192.168.99.9"},
 	{"a Service without a route: the node is cordoned", func(s sown) {
 		s.node(0).Unschedulable = true
-		s.withdraw(of(balancer(0)), 0, 1)
+		s.withdraw(matchPrefix(balancer(0)), 0, 1)
 	}, "active no-route 100.64.0.0/32", "node-0000 is unschedulable"},
 	{"a Service without a route: the node has a label", func(s sown) {
 		s.node(1).Excluded = true
-		s.withdraw(of(balancer(1)), 0, 1)
+		s.withdraw(matchPrefix(balancer(1)), 0, 1)
 	}, "active no-route 100.64.0.1/32", "node-0001 has the label node.kubernetes.io/exclude-from-external-load-balancers"},
 	{"a Service without a route: policy Local", func(s sown) {
 		itemOf(s.Services.Items, func(b snapshot.Service) bool { return b.Name == appName(2) }).Local = true
 		s.advertisement(2).Nodes = []string{s.on(2), nodeName(60)}
-		s.withdraw(of(balancer(2)), 0, 1)
+		s.withdraw(matchPrefix(balancer(2)), 0, 1)
 	}, "active no-route 100.64.0.2/32", "node-0060 has no ready endpoint of its own"},
 	{"a Service without a route: no session, and a static route to the pods", func(s sown) {
 		s.end(3)
@@ -241,13 +241,13 @@ func BenchmarkLargeCluster(b *testing.B) {
 		bad := sow(clean, sows...)
 		for _, run := range []struct {
 			name string
-			is   snapshot.Snapshot
+			read snapshot.Snapshot
 			want []string
 		}{{"clean", clean, nil}, {"20-faults", bad, want}} {
 			b.Run(fmt.Sprintf("%d-nodes/%s", len(clean.Nodes.Items), run.name), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					must.Equal(b, "", run.want, named(judge(run.is).findings))
+					must.Equal(b, "", run.want, named(judge(run.read).findings))
 				}
 				b.ReportMetric(size, "MiB-snapshot")
 			})

@@ -20,8 +20,8 @@ type shape struct {
 // fullSize is a cluster of 5,000 nodes, 150,000 pods, 10,000 Services and 20,000 EndpointSlices, with
 // two routers of 1,000,000 routes each; or a part of it.
 func fullSize(part float64) shape {
-	of := func(n int) int { return int(part * float64(n)) }
-	return shape{Nodes: of(5000), Services: of(10_000), Routes: of(1_000_000)}
+	scale := func(n int) int { return int(part * float64(n)) }
+	return shape{Nodes: scale(5000), Services: scale(10_000), Routes: scale(1_000_000)}
 }
 
 const (
@@ -173,7 +173,7 @@ func (size shape) services(s *snapshot.Snapshot, endpoints [][]endpoint) {
 	port := snapshot.ServicePort{Protocol: "TCP", Port: 80}
 	ofLocal := snapshot.BGPAdvertisement{Namespace: "metallb-system", Name: "local", Nodes: every}
 	ofRest := snapshot.BGPAdvertisement{Namespace: "metallb-system", Name: "edge", Nodes: rest}
-	for n, of := range endpoints {
+	for n, backends := range endpoints {
 		service := snapshot.Service{
 			Namespace: appNamespace(n), Name: appName(n), ClusterIPs: []netip.Addr{nth(clusterNet, n)}, Ports: []snapshot.ServicePort{port},
 			Local: local(n), Created: created,
@@ -194,7 +194,7 @@ func (size shape) services(s *snapshot.Snapshot, endpoints [][]endpoint) {
 			}
 		}
 		s.Services.Items = append(s.Services.Items, service)
-		for _, half := range [][]endpoint{of[:len(of)/2], of[len(of)/2:]} {
+		for _, half := range [][]endpoint{backends[:len(backends)/2], backends[len(backends)/2:]} {
 			slice := snapshot.EndpointSlice{Namespace: service.Namespace, Service: service.Name, Ports: []snapshot.ServicePort{port}}
 			for _, e := range half {
 				slice.Ready = append(slice.Ready, e.ip)
@@ -226,7 +226,7 @@ func (size shape) routers(s *snapshot.Snapshot, endpoints [][]endpoint) {
 	for n := range size.Nodes {
 		learn(podRange(n), n)
 	}
-	for n, of := range endpoints {
+	for n, backends := range endpoints {
 		p := netip.PrefixFrom(balancerIP(n), 32)
 		switch {
 		case !balanced(n):
@@ -234,7 +234,7 @@ func (size shape) routers(s *snapshot.Snapshot, endpoints [][]endpoint) {
 			learn(p, n%size.Nodes)
 		case local(n):
 			var on []int
-			for _, e := range of {
+			for _, e := range backends {
 				var number int
 				fmt.Sscanf(e.node, "node-%d", &number)
 				on = append(on, number)

@@ -68,23 +68,23 @@ type Nodes struct {
 func ParseNodes(file string, text []byte) (*Nodes, error) {
 	n := Nodes{file: file}
 	for documents := utilyaml.NewYAMLToJSONDecoder(bytes.NewReader(text)); ; {
-		var of struct {
+		var object struct {
 			metav1.PartialObjectMetadata
 			Spec       struct{ Selector *metav1.LabelSelector }
 			StringData map[string]string
 		}
-		err := documents.Decode(&of)
+		err := documents.Decode(&object)
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
-		switch of.Kind {
+		switch object.Kind {
 		case "DaemonSet":
-			n.namespace, n.selector = of.Namespace, metav1.FormatLabelSelector(of.Spec.Selector)
+			n.namespace, n.selector = object.Namespace, metav1.FormatLabelSelector(object.Spec.Selector)
 		case "Secret":
-			n.key = of.StringData["key"]
+			n.key = object.StringData["key"]
 		}
 	}
 	switch {
@@ -154,7 +154,7 @@ func (a Access) machines(ctx context.Context) (map[string]snapshot.Machine, erro
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", a.Config.Host, err)
 	}
-	r := reading{of: a.ByNode, client: asks, limit: a.Config.RateLimiter, free: make(chan bool, atOnce), began: time.Now()}
+	r := reading{declaration: a.ByNode, client: asks, limit: a.Config.RateLimiter, free: make(chan bool, atOnce), began: time.Now()}
 	machines := map[string]snapshot.Machine{}
 	for _, node := range nodes {
 		pod, there := pods[node]
@@ -194,8 +194,8 @@ func notReady(p corev1.Pod) string {
 }
 
 type reading struct {
-	of     *Nodes
-	client *typedcorev1.CoreV1Client
+	declaration *Nodes
+	client      *typedcorev1.CoreV1Client
 	// limit is of all requests. Whoever waits for it holds turn, so that one node at a time does: lists,
 	// whose version the server forgets, are not behind all nodes.
 	limit flowcontrol.RateLimiter
@@ -234,13 +234,13 @@ func (r *reading) ask(ctx context.Context, node, pod string) (snapshot.Snapshot,
 		return snapshot.Snapshot{}, fmt.Errorf("the nodes that were read before it have answered with %d bytes, more than all may", r.size.Load())
 	}
 	// Stream takes a status other than 2xx for an error.
-	answer, err := r.client.RESTClient().Get().AbsPath(nodestate.Proxied(r.of.namespace, pod)).
-		SetHeader(nodestate.KeyHeader, nodestate.Key(r.of.key, node)).SetHeader("Accept", "application/gzip").Stream(ctx)
+	answer, err := r.client.RESTClient().Get().AbsPath(nodestate.Proxied(r.declaration.namespace, pod)).
+		SetHeader(nodestate.KeyHeader, nodestate.Key(r.declaration.key, node)).SetHeader("Accept", "application/gzip").Stream(ctx)
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return snapshot.Snapshot{}, fmt.Errorf("pod %s does not take the key of %s: expected the file that was applied", pod, r.of.file)
+		return snapshot.Snapshot{}, fmt.Errorf("pod %s does not take the key of %s: expected the file that was applied", pod, r.declaration.file)
 	case apierrors.IsGone(err):
-		return snapshot.Snapshot{}, fmt.Errorf("the key of %s has ended: expected a new manifest, of relapse audit --nodes-manifest", r.of.file)
+		return snapshot.Snapshot{}, fmt.Errorf("the key of %s has ended: expected a new manifest, of relapse audit --nodes-manifest", r.declaration.file)
 	case err != nil && ctx.Err() != nil: // client-go says which of its waits it was
 		return snapshot.Snapshot{}, fmt.Errorf("asking pod %s: %w", pod, context.Cause(ctx))
 	case err != nil:

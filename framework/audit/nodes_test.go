@@ -241,7 +241,7 @@ func TestNodesByRate(t *testing.T) {
 	}
 	must.Equal(t, "requests that waited for their turn", all, int(limit.waited.Load()))
 	must.Equal(t, "there are some", true, all > 0)
-	must.Equal(t, "5000 requests at 5 a second take", 1000*time.Second, after(5000, 5))
+	must.Equal(t, "5000 requests at 5 a second take", 1000*time.Second, durationOf(5000, 5))
 }
 
 // turns counts who waits for a turn, at half a request a second, and lets all go on at once.

@@ -104,8 +104,8 @@ func TestRedactTexts(t *testing.T) {
 	x, err := Redact([]snapshot.Snapshot{s}, Result{}, []bgprouter.Declared{{Name: "tor1", Kind: bgprouter.MRT, File: "/srv/acme/rib"}, {Name: "tor2", Kind: bgprouter.FRR, Files: map[string]string{"bgp4": "/srv/umbrella/bgp"}}}, []string{"nodes-of-acme.yaml"})
 	must.NoError(t, err)
 	reads := must.Get(x.Reads([]snapshot.Snapshot{s}))(t)
-	kept := must.Get(json.Marshal(reads[0]))(t)
-	all := string(kept) + x.Text("open /srv/acme/rib, /srv/umbrella/bgp: no such file; pod a does not take the key of nodes-of-acme.yaml")
+	read := must.Get(json.Marshal(reads[0]))(t)
+	all := string(read) + x.Text("open /srv/acme/rib, /srv/umbrella/bgp: no such file; pod a does not take the key of nodes-of-acme.yaml")
 	// A replacement may begin like an address of the read, by chance, but is none.
 	for _, secret := range []string{
 		"10.4.94.32", "10_4_94_32", "2001_db8_9__", "2001-db8-9--", "2001:DB8:9:", "2001:0db8:0009:", "corp.example", "plant", "acme", "ACME", "alice", "router7", "master1", "tor1", "umbrella",

@@ -48,17 +48,17 @@ type Suppressed struct {
 
 // Of says which findings it suppresses.
 func (s Suppression) Of() string {
-	of := s.ID
+	text := s.ID
 	switch {
 	case s.Gap != "":
-		of = fmt.Sprintf("what is not judged of %s, %q", s.Object, s.Gap)
-	case of == "":
-		of = fmt.Sprintf("%s, %s of %s", s.Detector, s.Kind, s.Object)
+		text = fmt.Sprintf("what is not judged of %s, %q", s.Object, s.Gap)
+	case text == "":
+		text = fmt.Sprintf("%s, %s of %s", s.Detector, s.Kind, s.Object)
 	}
 	if len(s.Routers) > 0 {
-		of += " on " + strings.Join(s.Routers, ", ")
+		text += " on " + strings.Join(s.Routers, ", ")
 	}
-	return of
+	return text
 }
 
 func (s Suppression) expired(at time.Time) bool {
@@ -187,7 +187,7 @@ func ParseSuppressions(name string, text []byte) ([]Suppression, error) {
 }
 
 func (s Suppression) wrong() string {
-	known := detectorNames()
+	detectors := detectorNames()
 	_, noDate := time.Parse(time.DateOnly, s.Expires)
 	switch {
 	case s.ID != "" && s.Detector+s.Kind+s.Object+s.Gap != "":
@@ -198,8 +198,8 @@ func (s Suppression) wrong() string {
 		return fmt.Sprintf("field id: %q: expected the 12 hexadecimal digits that an audit prints", s.ID)
 	case s.ID+s.Gap+s.Detector == "":
 		return "fields id, detector and gap are missing: expected id, or detector, kind and object, or gap and object"
-	case s.ID+s.Gap == "" && !slices.Contains(known, s.Detector):
-		return fmt.Sprintf("field detector: %q%s: expected the name of one detector", s.Detector, topology.Nearest(s.Detector, known))
+	case s.ID+s.Gap == "" && !slices.Contains(detectors, s.Detector):
+		return fmt.Sprintf("field detector: %q%s: expected the name of one detector", s.Detector, topology.Nearest(s.Detector, detectors))
 	case s.ID+s.Gap == "" && s.Kind == "":
 		return "field kind is missing: expected a kind that an audit prints, or * for all"
 	case s.ID == "" && s.Object == "":

@@ -156,12 +156,12 @@ func TestSuppressRenamed(t *testing.T) {
 
 // The finding of an expired suppression has one ID from day to day, whatever else is in the file.
 func TestExpiredID(t *testing.T) {
-	of := func(at time.Time, line int) Finding {
+	finding := func(at time.Time, line int) Finding {
 		var r Result
 		r.Suppress([]Suppression{{ID: "2edadcd36f84", Reason: "r", Expires: "2027-01-31", Line: line}}, at)
 		return r.Findings[0]
 	}
-	a, b := of(time.Date(2027, 2, 1, 0, 0, 0, 0, time.UTC), 1), of(time.Date(2028, 1, 1, 0, 0, 0, 0, time.UTC), 7)
+	a, b := finding(time.Date(2027, 2, 1, 0, 0, 0, 0, time.UTC), 1), finding(time.Date(2028, 1, 1, 0, 0, 0, 0, time.UTC), 7)
 	must.Equal(t, "ID", a.ID, b.ID)
 	must.Contain(t, a.Says, "on line 1 expired after 2027-01-31")
 }

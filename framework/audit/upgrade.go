@@ -52,24 +52,24 @@ func ParseUpgrade(text string) (Upgrade, error) {
 		return Upgrade{}, fmt.Errorf("%q: %s", text, want)
 	}
 	if component != configdrift.Component {
-		known := []string{configdrift.Component}
-		return Upgrade{}, fmt.Errorf("no table of the keys of %q%s", component, topology.Nearest(component, known))
+		components := []string{configdrift.Component}
+		return Upgrade{}, fmt.Errorf("no table of the keys of %q%s", component, topology.Nearest(component, components))
 	}
 	u := Upgrade{Component: component, To: versions}
-	if from, to, is := strings.Cut(versions, ".."); is {
+	if from, to, ok := strings.Cut(versions, ".."); ok {
 		u.From, u.To, u.Known = from, to, "as given"
-		if err := known(u.From, want); err != nil {
+		if err := checkTable(u.From, want); err != nil {
 			return Upgrade{}, err
 		}
 	}
-	if err := known(u.To, want); err != nil {
+	if err := checkTable(u.To, want); err != nil {
 		return Upgrade{}, err
 	}
 	return u, nil
 }
 
 // known returns an error unless there is a table of a version.
-func known(version, want string) error {
+func checkTable(version, want string) error {
 	if !aVersion.MatchString(version) {
 		return fmt.Errorf("version %q: %s", version, want)
 	}
@@ -88,7 +88,7 @@ func (r *Result) Upgrade(reads []snapshot.Snapshot, u Upgrade) error {
 			return fmt.Errorf("%w: expected both versions, such as %s=1.11.6..%s", err, u.Component, u.To)
 		}
 	}
-	if err := known(u.From, "expected one such as 1.11.6"); err != nil {
+	if err := checkTable(u.From, "expected one such as 1.11.6"); err != nil {
 		return fmt.Errorf("the version that runs (%s): %w", u.Known, err)
 	}
 	r.Planned = &u
@@ -97,9 +97,9 @@ func (r *Result) Upgrade(reads []snapshot.Snapshot, u Upgrade) error {
 		return each.First(s.ConfigMaps.Items, func(m snapshot.ConfigMap) bool { return m.String() == ciliumConfig })
 	}
 	before := reads[max(0, len(reads)-2)]
-	now, is := config(last)
-	earlier, was := config(before)
-	if !is || !was {
+	now, nowFound := config(last)
+	earlier, earlierFound := config(before)
+	if !nowFound || !earlierFound {
 		missing := snapshot.Missing{Source: "ConfigMap " + ciliumConfig, Reason: "not asked for"}
 		if failed := cmp.Or(last.ConfigMaps.Error, before.ConfigMaps.Error); failed != "" {
 			missing = snapshot.Missing{Source: "ConfigMaps", Reason: failed}
@@ -115,8 +115,8 @@ func (r *Result) Upgrade(reads []snapshot.Snapshot, u Upgrade) error {
 	r.NotRun = slices.DeleteFunc(r.NotRun, func(n NotRun) bool { return n.Detector == detector.Name() })
 	r.Ran = append(r.Ran, detector.Name())
 	r.NotRun = append(r.NotRun, NotRun{detector.Name(), configdrift.Unjudged(), fmt.Sprintf("the agents of %s and %s", u.From, u.To)})
-	find := func(s snapshot.Snapshot, of snapshot.ConfigMap) []detect.Finding {
-		d := configdrift.Detector{Before: configdrift.Setup{Version: u.From, Config: of.Data}, Version: u.To, ConfigMap: ciliumConfig}
+	find := func(s snapshot.Snapshot, settings snapshot.ConfigMap) []detect.Finding {
+		d := configdrift.Detector{Before: configdrift.Setup{Version: u.From, Config: settings.Data}, Version: u.To, ConfigMap: ciliumConfig}
 		return detect.Run([]detect.Detector{d}, []snapshot.Snapshot{s})
 	}
 	r.add(find(last, now), find(before, earlier))

@@ -44,8 +44,8 @@ type scopedWait struct {
 	await.Sight
 }
 
-func (b *board) find(scope, name string, is func(*step) bool) *step {
-	i := slices.IndexFunc(b.steps, func(s *step) bool { return s.planned && s.scope == scope && s.name == name && is(s) })
+func (b *board) find(scope, name string, matches func(*step) bool) *step {
+	i := slices.IndexFunc(b.steps, func(s *step) bool { return s.planned && s.scope == scope && s.name == name && matches(s) })
 	if i < 0 {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (b *board) lasting() (steps, besides []*step) {
 
 // of are the parts of a running step: what lasts in its scope. The first step that is running also has
 // what lasts in scopes in which no step runs, such as images.
-func (s *step) of(steps, besides []*step) []*step {
+func (s *step) parts(steps, besides []*step) []*step {
 	return slices.DeleteFunc(slices.Clone(besides), func(p *step) bool {
 		return p.scope != s.scope && (s != steps[0] || slices.ContainsFunc(steps, func(u *step) bool { return u.scope == p.scope }))
 	})
@@ -149,7 +149,7 @@ func (b *board) still(now time.Time) []string {
 		return atMost(each.Of(besides, line), 4)
 	}
 	return each.Of(steps, func(s *step) string {
-		details := each.Of(s.of(steps, besides), func(p *step) string { return p.name })
+		details := each.Of(s.parts(steps, besides), func(p *step) string { return p.name })
 		if len(details) == 0 {
 			return line(s)
 		}
@@ -206,7 +206,7 @@ func (b *board) drawn(now time.Time, room int) []string {
 		}
 		lines = append(lines, text)
 		if s.state == running {
-			lines = append(lines, atMost(each.Of(s.of(steps, besides), func(p *step) string {
+			lines = append(lines, atMost(each.Of(s.parts(steps, besides), func(p *step) string {
 				return fmt.Sprintf("    %s (%s)", p.name, lasting(now.Sub(p.began)))
 			}), 6)...)
 		}

@@ -67,7 +67,7 @@ const (
 // New makes a display on an output.
 func New(out io.Writer, l Look) *Display {
 	return start(out, l, func() (width, height int) {
-		if file, is := out.(*os.File); is {
+		if file, ok := out.(*os.File); ok {
 			width, height, _ = term.GetSize(int(file.Fd()))
 		}
 		return cmp.Or(width, 80), cmp.Or(height, 24)
@@ -83,8 +83,8 @@ func start(out io.Writer, l Look, size func() (width, height int)) *Display {
 
 // IsTerminal reports whether a display can be drawn on an output.
 func IsTerminal(out io.Writer) bool {
-	file, is := out.(*os.File)
-	return is && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb"
+	file, ok := out.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb"
 }
 
 // Close ends the display. It can be called more than once.
@@ -173,20 +173,20 @@ func (d *Display) Found(scope string, findings []detect.Finding) {
 		state          detect.State
 	}
 	var order []kind
-	of := map[kind][]detect.Finding{}
+	byKind := map[kind][]detect.Finding{}
 	for _, f := range findings {
 		if f.State != detect.Active && f.State != detect.Latent {
 			continue
 		}
 		k := kind{f.Detector, f.Kind, f.State}
-		if of[k] == nil {
+		if byKind[k] == nil {
 			order = append(order, k)
 		}
-		of[k] = append(of[k], f)
+		byKind[k] = append(byKind[k], f)
 	}
 	for _, k := range order {
-		says := of[k][0].Says
-		if n := len(of[k]) - 1; n > 0 {
+		says := byKind[k][0].Says
+		if n := len(byKind[k]) - 1; n > 0 {
 			says += fmt.Sprintf(" (and %d more)", n)
 		}
 		code := yellow

@@ -128,13 +128,13 @@ func TestProgressIsNeverSilent(t *testing.T) {
 }
 
 func TestProgressShowsFindingsAndLosses(t *testing.T) {
-	of := func(kind, object string, state detect.State) detect.Finding {
+	finding := func(kind, object string, state detect.State) detect.Finding {
 		return detect.Finding{Detector: "routes", Kind: kind, State: state, Object: detect.Named(object), Says: kind + " " + object + "."}
 	}
 	got := displayed(Look{}, func(p *Display) {
 		p.Found("old", []detect.Finding{
-			of("lost", "a", detect.Active), of("odd", "a", detect.Hint), of("lost", "b", detect.Active), of("swapped", "a", detect.Latent),
-			of("lost", "c", detect.Active), of("late", "a", detect.Pending),
+			finding("lost", "a", detect.Active), finding("odd", "a", detect.Hint), finding("lost", "b", detect.Active), finding("swapped", "a", detect.Latent),
+			finding("lost", "c", detect.Active), finding("late", "a", detect.Pending),
 		})
 		p.Loses("old", []string{"a->b", "b->c", "c->d", "d->e", "e->f", "f->g"})
 		p.Loses("old", nil)

@@ -38,7 +38,7 @@ func Advise() *cobra.Command {
 			if err := CheckVersions(args[1], args[2]); err != nil {
 				return err
 			}
-			known, err := Results(file)
+			results, err := Results(file)
 			if err != nil {
 				return err
 			}
@@ -53,7 +53,7 @@ func Advise() *cobra.Command {
 				}
 				values = &given
 			}
-			advice, err := advise.Advise(Subjects(), known, args[0], args[1], args[2], values)
+			advice, err := advise.Advise(Subjects(), results, args[0], args[1], args[2], values)
 			if err != nil {
 				return status.Input("%w", err)
 			}

@@ -257,9 +257,9 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 		return status.Input("--nodes-manifest: expected --image, with the reference by which the nodes pull %s (relapse images "+
 			"build and save make it)", audit.NodeImage)
 	}
-	for _, of := range []string{"image", "calico"} {
-		if cmd.Flags().Changed(of) && !f.manifest {
-			return status.Input("--%s is for --nodes-manifest", of)
+	for _, flag := range []string{"image", "calico"} {
+		if cmd.Flags().Changed(flag) && !f.manifest {
+			return status.Input("--%s is for --nodes-manifest", flag)
 		}
 	}
 	audits := append([]string{"routers", "bmp", "nodes", "output", "save", "from", "rate", "suppress", "redact", "every"}, kubectlFlags...)
@@ -332,7 +332,7 @@ func (f *auditFlags) reads(ctx context.Context, routing []bgprouter.Declared, te
 		}
 	}
 	if f.from != "" {
-		reads, err := f.kept(ctx, routing, tell)
+		reads, err := f.storedReads(ctx, routing, tell)
 		return reads, nil, err
 	}
 	on, err := f.connect(ctx, routing, tell)
@@ -346,7 +346,7 @@ func (f *auditFlags) reads(ctx context.Context, routing []bgprouter.Declared, te
 }
 
 // kept are the reads of --from: those that --save has kept, or one of a bundle.
-func (f *auditFlags) kept(ctx context.Context, routing []bgprouter.Declared, tell func(string)) ([]snapshot.Snapshot, error) {
+func (f *auditFlags) storedReads(ctx context.Context, routing []bgprouter.Declared, tell func(string)) ([]snapshot.Snapshot, error) {
 	if audit.IsSaved(f.from) {
 		reads, err := audit.Saved(f.from)
 		if err != nil {

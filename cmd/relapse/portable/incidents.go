@@ -44,12 +44,12 @@ var Incidents = sync.OnceValue(func() (all []Incident) {
 func incidentsOf(f detect.Finding) []audit.Incident {
 	kind, detector := []audit.Incident{}, []audit.Incident{}
 	for _, i := range Incidents() {
-		is := audit.Incident{Name: i.Name, Describe: self() + " describe " + i.Name, Remedies: i.Remedies}
+		incident := audit.Incident{Name: i.Name, Describe: self() + " describe " + i.Name, Remedies: i.Remedies}
 		if slices.Contains(i.Findings, f.Detector+" "+f.Kind) {
-			kind = append(kind, is)
+			kind = append(kind, incident)
 		}
-		if slices.ContainsFunc(i.Findings, func(of string) bool { return strings.HasPrefix(of, f.Detector+" ") }) {
-			detector = append(detector, is)
+		if slices.ContainsFunc(i.Findings, func(finding string) bool { return strings.HasPrefix(finding, f.Detector+" ") }) {
+			detector = append(detector, incident)
 		}
 	}
 	if len(kind) > 0 {

@@ -36,9 +36,9 @@ func (c Commit) String() string {
 
 // PrintVersion prints what this program was built from, and for.
 func PrintVersion(out io.Writer) {
-	built, known := BuiltFrom()
+	built, ok := BuiltFrom()
 	fmt.Fprintf(out, "version  %s\n", ThisVersion())
-	if known {
+	if ok {
 		fmt.Fprintf(out, "commit   %s\n", built)
 	} else {
 		fmt.Fprintln(out, "commit   not known: make build does not ask git; make dist does")
@@ -47,7 +47,7 @@ func PrintVersion(out io.Writer) {
 }
 
 // BuiltFrom is the commit that this program was built from, if go build asked git, or if git archive wrote the source.
-func BuiltFrom() (c Commit, known bool) {
+func BuiltFrom() (c Commit, ok bool) {
 	info, _ := debug.ReadBuildInfo()
 	if info == nil {
 		return c, false
@@ -117,7 +117,7 @@ func ThisProgram() (string, error) {
 // ThisVersion is the version of this program; "(devel)" if it is not known.
 func ThisVersion() string {
 	const unknown = "(devel)" // as go build has it
-	if info, known := debug.ReadBuildInfo(); known && info.Main.Version != "" && info.Main.Version != unknown {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != unknown {
 		return info.Main.Version
 	}
 	_, version := archived(archivedCommit)

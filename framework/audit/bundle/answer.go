@@ -57,8 +57,8 @@ func (b *Bundle) answer(r *http.Request) (any, int) {
 	if m == nil || r.Method != http.MethodGet {
 		return refused(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "a bundle has lists, and no %s %s", r.Method, r.URL.Path)
 	}
-	of, k := schema.GroupVersionResource{Group: m[1], Version: m[2], Resource: m[4] + m[6]}, key{m[3], m[5]}
-	c, why := b.kinds[of], b.lacks(of)
+	resource, k := schema.GroupVersionResource{Group: m[1], Version: m[2], Resource: m[4] + m[6]}, key{m[3], m[5]}
+	c, why := b.kinds[resource], b.lacks(resource)
 	switch {
 	case k.name != "" && c != nil && c.objects[k].json != nil:
 		return json.RawMessage(c.objects[k].json), http.StatusOK
@@ -67,21 +67,21 @@ func (b *Bundle) answer(r *http.Request) (any, int) {
 			b.ask(r.URL.Path)
 		}
 		return refused(http.StatusNotImplemented, "", "the bundle does not have it")
-	case of.GroupResource() == definitions:
+	case resource.GroupResource() == definitions:
 		return b.definitions(), http.StatusOK
-	case why == "" || c != nil && partial(of.GroupResource()) && len(c.objects) > 0:
+	case why == "" || c != nil && partial(resource.GroupResource()) && len(c.objects) > 0:
 		return c.items(r)
-	case b.otherwise(of) || !b.known(of.GroupResource()):
+	case b.otherwise(resource) || !b.mayServe(resource.GroupResource()):
 		return refused(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
 	}
-	b.note(of)
+	b.note(resource)
 	return refused(http.StatusNotImplemented, "", "%s", why)
 }
 
 // otherwise reports whether a resource is in the bundle in another version of its API, and not in this one.
 func (b *Bundle) otherwise(r schema.GroupVersionResource) bool {
-	for of, c := range b.kinds {
-		if of.GroupResource() == r.GroupResource() && of != r && c.lacks == "" && b.kinds[r] == nil {
+	for other, c := range b.kinds {
+		if other.GroupResource() == r.GroupResource() && other != r && c.lacks == "" && b.kinds[r] == nil {
 			return true
 		}
 	}
@@ -93,7 +93,7 @@ func (b *Bundle) definitions() any {
 	list := metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"},
 		ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []metav1.PartialObjectMetadata{}}
 	for r := range b.wanted {
-		if vendors[r.Group] != nil && b.known(r) {
+		if vendors[r.Group] != nil && b.mayServe(r) {
 			list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: r.String()}})
 		}
 	}

@@ -89,7 +89,7 @@ type Bundle struct {
 	// values are the files of the values of Cilium's Helm release.
 	values map[string][]byte
 
-	text, kept, objects int64
+	text, jsonSize, objects int64
 	// files is how many files the bundle has, and used how many of them have objects.
 	files, used int
 	// Broken are documents that look like objects and cannot be read, by their file and line, each with the reason.
@@ -237,24 +237,24 @@ func (b *Bundle) broken(name string, err error) {
 	}
 }
 
-func (b *Bundle) content(name string, in *bufio.Reader, nested int) error {
-	begins, _ := in.Peek(512)
+func (b *Bundle) content(name string, r *bufio.Reader, nested int) error {
+	begins, _ := r.Peek(512)
 	isTar := len(begins) >= 262 && string(begins[257:262]) == "ustar"
 	if (isTar || bytes.HasPrefix(begins, gzipMagic) || bytes.HasPrefix(begins, zipMagic)) && nested >= mostNested {
 		return fmt.Errorf("archives are nested more than %d deep", mostNested)
 	}
 	switch {
 	case bytes.HasPrefix(begins, gzipMagic):
-		unzipped, err := gzip.NewReader(in)
+		unzipped, err := gzip.NewReader(r)
 		if err != nil {
 			return err
 		}
 		name = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, ".tgz"), ".gz"), ".tar")
 		return b.content(name, bufio.NewReaderSize(counted{unzipped, b}, 64<<10), nested+1)
 	case isTar:
-		return b.tar(strings.TrimSuffix(name, ".tar"), in, nested)
+		return b.tar(strings.TrimSuffix(name, ".tar"), r, nested)
 	case bytes.HasPrefix(begins, zipMagic):
-		text, err := whole(in, mostZip)
+		text, err := whole(r, mostZip)
 		if err != nil {
 			return err
 		}
@@ -264,24 +264,24 @@ func (b *Bundle) content(name string, in *bufio.Reader, nested int) error {
 		b.dumps[cmp.Or(m[1], ".")] = true
 	}
 	if helmValues.MatchString(name) {
-		text, err := whole(in, mostDocument)
+		text, err := whole(r, mostDocument)
 		if err == nil {
 			b.values[name] = text
 		}
 		return err
 	}
-	begins, _ = in.Peek(in.Size())
+	begins, _ = r.Peek(r.Size())
 	tells := teller.FindStringSubmatch(name)
 	if tells == nil && !objectBegins.Match(utf8Of(begins)) {
 		return nil // a log, or what a program has printed
 	}
-	text, err := whole(in, mostFile)
+	text, err := whole(r, mostFile)
 	if err != nil {
 		return err
 	}
 	text = utf8Of(text)
 	if tells != nil {
-		b.told(path.Dir(name), tells[1], text)
+		b.noteFailures(path.Dir(name), tells[1], text)
 		return nil
 	}
 	before := b.objects
@@ -292,16 +292,16 @@ func (b *Bundle) content(name string, in *bufio.Reader, nested int) error {
 	return err
 }
 
-func whole(in io.Reader, most int64) ([]byte, error) {
-	text, err := io.ReadAll(io.LimitReader(in, most+1))
+func whole(r io.Reader, most int64) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(r, most+1))
 	if err == nil && int64(len(text)) > most {
 		err = fmt.Errorf("it has more than %d MiB", most>>20)
 	}
 	return text, err
 }
 
-func (b *Bundle) tar(name string, in io.Reader, nested int) error {
-	archive := tar.NewReader(in)
+func (b *Bundle) tar(name string, r io.Reader, nested int) error {
+	archive := tar.NewReader(r)
 	for {
 		entry, err := archive.Next()
 		if err == nil && entry.Typeflag == tar.TypeReg {
@@ -316,8 +316,8 @@ func (b *Bundle) tar(name string, in io.Reader, nested int) error {
 	}
 }
 
-func (b *Bundle) zip(name string, in io.ReaderAt, size int64, nested int) error {
-	directory := &bounded{in, mostZip}
+func (b *Bundle) zip(name string, r io.ReaderAt, size int64, nested int) error {
+	directory := &bounded{r, mostZip}
 	archive, err := zip.NewReader(directory, size)
 	if err != nil {
 		return err

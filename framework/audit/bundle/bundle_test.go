@@ -30,8 +30,8 @@ var wanted = []schema.GroupVersionResource{
 
 // text is an object of a namespace, or of none, as it stands in a list: "shop/web", or "n1".
 func text(name string, revision int, more string) string {
-	namespace, short, is := strings.Cut(name, "/")
-	if !is {
+	namespace, short, found := strings.Cut(name, "/")
+	if !found {
 		namespace, short = "", name
 	}
 	return fmt.Sprintf(`{"metadata":{"namespace":%q,"name":%q,"uid":"uid-%s","resourceVersion":"%d","creationTimestamp":"2025-01-05T10:00:00Z"}%s}`,
@@ -140,8 +140,8 @@ metadata: {resourceVersion: ""}
 		t.Run(c.name, func(t *testing.T) {
 			b := opened(t, c.files)
 			for _, r := range append(wanted, namespaces.WithVersion("v1")) {
-				want, told := c.want[r.Resource]
-				if _, there := b.kinds[r]; !told && !there && r != services.WithVersion("v1") {
+				want, ok := c.want[r.Resource]
+				if _, there := b.kinds[r]; !ok && !there && r != services.WithVersion("v1") {
 					continue
 				}
 				must.Contain(t, b.lacks(r), want)
@@ -165,8 +165,8 @@ func utf16Of(s string) string {
 func folder(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, of := range []map[string]string{cluster, files} {
-		for name, text := range of {
+	for _, layer := range []map[string]string{cluster, files} {
+		for name, text := range layer {
 			if _, other := files[name]; other && text == cluster[name] || text == "" {
 				continue
 			}
@@ -230,12 +230,12 @@ func TestKnown(t *testing.T) {
 			"pods.json": listed("v1", "Pod", 9, "kube-system/cilium-x", "shop/web"),
 			"crds.yaml": "kind: List\napiVersion: v1\nitems:\n- {apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, " + text("others.example.org", 9, "")[1:]}, true},
 	} {
-		must.Equal(t, c.name, c.want, opened(t, c.files).known(peers))
+		must.Equal(t, c.name, c.want, opened(t, c.files).mayServe(peers))
 	}
 	dir := folder(t, map[string]string{"cilium-sysdump.log": "failed to collect ciliumbgppeerconfigs (v2alpha1): the server could not find the requested resource\n"})
 	b := must.Get(Open(dir, append(slices.Clone(wanted), peers.WithVersion("v2alpha1"))))(t)
 	b.named["cilium.io"] = true
-	must.Equal(t, "of two versions, of which the collector has asked for one", true, b.known(peers))
+	must.Equal(t, "of two versions, of which the collector has asked for one", true, b.mayServe(peers))
 }
 
 // Lists of kubectl of what is in no namespace are taken for complete, which is said.

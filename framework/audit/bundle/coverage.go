@@ -89,7 +89,7 @@ type list struct {
 	*document
 	// revision is that of the list, or of its newest object, and in has the namespaces of its objects.
 	revision uint64
-	in       map[string]bool
+	nsNames  map[string]bool
 	// typed is set if it is as the API server has answered, and all if what has written it says that it is of all
 	// namespaces, and of all objects in them.
 	typed, all bool
@@ -102,7 +102,7 @@ type list struct {
 // several labels: they are of one selection if their files are of one name, but for a time.
 type scope struct{ namespace, files string }
 
-func (b *Bundle) of(r schema.GroupVersionResource, kind string) *collected {
+func (b *Bundle) collection(r schema.GroupVersionResource, kind string) *collected {
 	c := b.kinds[r]
 	if c == nil {
 		c = &collected{GroupVersionResource: r, kind: kind, objects: map[key]object{}}
@@ -152,7 +152,7 @@ func (b *Bundle) scopes(c *collected) {
 				folder = name // each namespace may have its folder, or its file
 			}
 		}
-		for one = range l.in {
+		for one = range l.nsNames {
 		}
 		custom := l.Kind == "" && customResources.MatchString(l.file)
 		l.all = l.request == Path(c.GroupVersionResource) || custom && unscoped(c.GroupResource()) ||
@@ -162,7 +162,7 @@ func (b *Bundle) scopes(c *collected) {
 			l.flaw = cmp.Or(l.flaw, "its list does not say of what it is one, or was cut off")
 		}
 		switch {
-		case l.all, unscoped(c.GroupResource()), len(l.in) > 1, strings.HasSuffix(c.Group, "metallb.io") && b.homes[one]:
+		case l.all, unscoped(c.GroupResource()), len(l.nsNames) > 1, strings.HasSuffix(c.Group, "metallb.io") && b.homes[one]:
 		case one == "" && folder == "":
 			l.flaw = cmp.Or(l.flaw, "an empty list, and it is not known whether of all namespaces")
 		default:
@@ -204,11 +204,11 @@ func (c *collected) newest() {
 				lists[l.scope]++
 			}
 		}
-		for s, in := range lists {
+		for s, count := range lists {
 			switch n := last[s]; {
 			case n.lists > 0 && n.revision > seen:
 				delete(c.objects, k)
-			case n.lists > in && n.revision == seen && len(o.lists) > 0:
+			case n.lists > count && n.revision == seen && len(o.lists) > 0:
 				torn[s] = true
 			}
 		}
@@ -232,41 +232,41 @@ type about struct {
 
 // facts notes what objects say of their cluster, which others there are above all.
 func (b *Bundle) facts() {
-	for of, c := range b.kinds {
+	for resource, c := range b.kinds {
 		for k, o := range c.objects {
-			var is about
-			_ = json.Unmarshal(o.json, &is)
+			var content about
+			_ = json.Unmarshal(o.json, &content)
 			if c.labels == nil {
 				c.labels = map[string]string{}
-				maps.Copy(c.labels, is.Metadata.Labels)
+				maps.Copy(c.labels, content.Metadata.Labels)
 			}
-			maps.DeleteFunc(c.labels, func(name, _ string) bool { _, has := is.Metadata.Labels[name]; return !has })
-			if of.GroupResource() != namespaces {
+			maps.DeleteFunc(c.labels, func(name, _ string) bool { _, has := content.Metadata.Labels[name]; return !has })
+			if resource.GroupResource() != namespaces {
 				b.says(namespaces, "", k.namespace)
 			}
-			switch of.GroupResource() {
+			switch resource.GroupResource() {
 			case nodes:
 				b.says(ciliumNodes, "", k.name)
 			case pods:
-				b.says(nodes, "", is.Spec.NodeName)
+				b.says(nodes, "", content.Spec.NodeName)
 			case slicesOf:
-				b.says(services, k.namespace, is.Metadata.Labels[discoveryv1.LabelServiceName])
-				for _, e := range is.Endpoints {
+				b.says(services, k.namespace, content.Metadata.Labels[discoveryv1.LabelServiceName])
+				for _, e := range content.Endpoints {
 					if e.TargetRef.Kind == "Pod" {
 						b.says(pods, k.namespace, e.TargetRef.Name)
 					}
 				}
 			case daemonSets:
-				b.daemons = max(b.daemons, is.Status.DesiredNumberScheduled)
+				b.daemons = max(b.daemons, content.Status.DesiredNumberScheduled)
 			case leases:
-				renewed, _ := time.Parse(time.RFC3339Nano, is.Spec.RenewTime)
+				renewed, _ := time.Parse(time.RFC3339Nano, content.Spec.RenewTime)
 				if k.namespace == "kube-node-lease" && renewed.After(b.renewed) {
 					b.renewed = renewed
 				}
 			}
 		}
-		if vendors[of.Group] != nil {
-			b.says(definitions, "", of.GroupResource().String())
+		if vendors[resource.Group] != nil {
+			b.says(definitions, "", resource.GroupResource().String())
 		}
 	}
 }
@@ -311,7 +311,7 @@ func (b *Bundle) proof(c *collected) string {
 
 	const missing, incomplete = "the list is incomplete: %s is missing", "%ss may be incomplete, and there are no %s to check them against " +
 		"(kubectl get %s -A -o yaml has them)"
-	if k, is := always[r]; is && c.objects[k].json == nil {
+	if k, ok := always[r]; ok && c.objects[k].json == nil {
 		return fmt.Sprintf(missing, k)
 	}
 	if partial(r) && !proven && len(c.objects) > 1 && len(c.labels) > 0 {
@@ -400,9 +400,9 @@ func partial(r schema.GroupResource) bool { return r == pods || r.Group == "apps
 // known reports whether the cluster may have a resource. A custom one is not there if there is no definition of it (where
 // programs of its vendor run, in a list that the API server has answered), or the collector was told so, or if nothing
 // names a program of its vendor.
-func (b *Bundle) known(r schema.GroupResource) bool {
-	for of := range b.kinds {
-		if of.GroupResource() == r {
+func (b *Bundle) mayServe(r schema.GroupResource) bool {
+	for resource := range b.kinds {
+		if resource.GroupResource() == r {
 			return true
 		}
 	}
@@ -477,7 +477,7 @@ func (b *Bundle) note(r schema.GroupVersionResource) {
 		}
 	}
 	for _, other := range b.resources {
-		if other.Group == r.Group && b.lacks(other) != "" && !b.otherwise(other) && b.known(other.GroupResource()) {
+		if other.Group == r.Group && b.lacks(other) != "" && !b.otherwise(other) && b.mayServe(other.GroupResource()) {
 			b.ask(Path(other))
 		}
 	}

@@ -89,7 +89,7 @@ var (
 )
 
 // told notes what a collector says of the lists that it has not made: of one resource, or, in the log of a sysdump, of all.
-func (b *Bundle) told(folder, resource string, text []byte) {
+func (b *Bundle) noteFailures(folder, resource string, text []byte) {
 	if resource == "" {
 		b.sysdumps[folder] = true
 		for _, m := range unserved.FindAllSubmatch(text, -1) {
@@ -160,11 +160,11 @@ func (b *Bundle) inYAML(p part) error {
 	head, items, isList := split(p)
 	d := (*document)(nil)
 	if isList {
-		var of header
-		if whole, err := jsonOf(head); err != nil || json.Unmarshal(whole, &of) != nil || of.APIVersion != "" && of.Kind == "" {
+		var h header
+		if whole, err := jsonOf(head); err != nil || json.Unmarshal(whole, &h) != nil || h.APIVersion != "" && h.Kind == "" {
 			b.broken(p.String(), errYAML)
 		}
-		if d = b.list(p.file, of, ""); d == nil {
+		if d = b.list(p.file, h, ""); d == nil {
 			return nil
 		}
 	}
@@ -246,16 +246,16 @@ func (b *Bundle) inJSON(all part) error {
 	if json.Valid(all.text) { // one document, which need not be copied
 		return b.object(all, nil, "")
 	}
-	in, seen, request := json.NewDecoder(bytes.NewReader(all.text)), 0, ""
+	decoder, seen, request := json.NewDecoder(bytes.NewReader(all.text)), 0, ""
 	for {
 		var one json.RawMessage
-		if err := in.Decode(&one); err != nil {
+		if err := decoder.Decode(&one); err != nil {
 			if err != io.EOF && b.mentions(all.text) {
 				b.broken(all.String(), errJSON)
 			}
 			return nil
 		}
-		at := int(in.InputOffset()) - len(one)
+		at := int(decoder.InputOffset()) - len(one)
 		all, seen = all.from(at-seen), at
 		var before struct{ Request string }
 		if json.Unmarshal(one, &before) == nil && before.Request != "" {
@@ -281,36 +281,36 @@ func (s *span) UnmarshalJSON(text []byte) error {
 
 // object reads an object, or a list of them, which may be in a list. What it does not say, a typed list says that it is
 // in. Request is the path that the API server was asked for; empty: it is not known.
-func (b *Bundle) object(p part, in *document, request string) error {
-	var of struct {
+func (b *Bundle) object(p part, parent *document, request string) error {
+	var o struct {
 		header
 		Items span `json:"items"`
 	}
-	if in != nil && in.kind != "" {
-		of.APIVersion, of.Kind = in.APIVersion, in.kind
+	if parent != nil && parent.kind != "" {
+		o.APIVersion, o.Kind = parent.APIVersion, parent.kind
 	}
 	p = p.from(len(p.text) - len(bytes.TrimLeft(p.text, " \t\r\n")))
-	if in == nil && p.text[0] == '[' {
-		of.Items = span(p.text)
-	} else if json.Unmarshal(p.text, &of) != nil {
+	if parent == nil && p.text[0] == '[' {
+		o.Items = span(p.text)
+	} else if json.Unmarshal(p.text, &o) != nil {
 		if b.mentions(p.text) {
 			b.broken(p.String(), errJSON)
 		}
 		return nil
 	}
-	if of.Items == nil || in != nil && !strings.HasSuffix(of.Kind, "List") {
-		return b.add(p, of.header, in)
+	if o.Items == nil || parent != nil && !strings.HasSuffix(o.Kind, "List") {
+		return b.add(p, o.header, parent)
 	}
-	if in != nil && in.in != nil { // lists that jq has put together are one deep
+	if parent != nil && parent.parent != nil { // lists that jq has put together are one deep
 		b.broken(p.String(), errors.New("it is a list in a list of lists"))
 		return nil
 	}
 	var items []span
-	d := b.list(p.file, of.header, request)
-	if d == nil || json.Unmarshal(of.Items, &items) != nil {
+	d := b.list(p.file, o.header, request)
+	if d == nil || json.Unmarshal(o.Items, &items) != nil {
 		return nil
 	}
-	d.in = in
+	d.parent = parent
 	for _, one := range items {
 		p = p.from(max(0, bytes.Index(p.text, one))) // the items stand in this order, each as it is
 		if err := b.object(part{p.file, p.line, one}, d, ""); err != nil {
@@ -361,42 +361,42 @@ type document struct {
 	kind string
 	// request is the path that the API server was asked for; empty: it is not known.
 	request string
-	in      *document
+	parent  *document
 	lists   map[*collected]*list
 }
 
 // list begins a list. It is nil if none of its items would be kept.
-func (b *Bundle) list(file string, of header, request string) *document {
-	d := &document{header: of, file: file, request: request, kind: strings.TrimSuffix(of.Kind, "List"), lists: map[*collected]*list{}}
+func (b *Bundle) list(file string, h header, request string) *document {
+	d := &document{header: h, file: file, request: request, kind: strings.TrimSuffix(h.Kind, "List"), lists: map[*collected]*list{}}
 	if d.kind != "" {
-		r, wanted := b.resource(of.APIVersion, d.kind)
+		r, wanted := b.resource(h.APIVersion, d.kind)
 		if !wanted {
 			return nil
 		}
-		d.of(b.of(r, d.kind))
+		d.listOf(b.collection(r, d.kind))
 	}
 	return d
 }
 
-func (d *document) of(c *collected) *list {
+func (d *document) listOf(c *collected) *list {
 	if d.lists[c] == nil {
 		revision, _ := strconv.ParseUint(d.Metadata.ResourceVersion, 10, 64)
-		l := &list{document: d, revision: revision, typed: d.kind != "" && revision > 0, in: map[string]bool{}}
+		l := &list{document: d, revision: revision, typed: d.kind != "" && revision > 0, nsNames: map[string]bool{}}
 		d.lists[c], c.lists = l, append(c.lists, l)
 	}
 	return d.lists[c]
 }
 
 // add adds an object, if it is kept. The error is of a bound, or of a bundle of two clusters.
-func (b *Bundle) add(p part, o header, in *document) error {
+func (b *Bundle) add(p part, o header, parent *document) error {
 	k := key{o.Metadata.Namespace, o.Metadata.Name}
 	r, wanted := b.resource(o.APIVersion, o.Kind)
 	if !wanted || o.Kind == "ConfigMap" && (k.namespace != metav1.NamespaceSystem || !configured.MatchString(k.name)) {
 		return nil
 	}
 	var l *list
-	if in != nil {
-		l = in.of(b.of(r, o.Kind))
+	if parent != nil {
+		l = parent.listOf(b.collection(r, o.Kind))
 	}
 	if o.Metadata.UID == "" {
 		if l != nil {
@@ -407,13 +407,13 @@ func (b *Bundle) add(p part, o header, in *document) error {
 	now := object{json: slim(r.GroupResource(), p.text), at: p.String(), uid: o.Metadata.UID}
 	now.revision, _ = strconv.ParseUint(o.Metadata.ResourceVersion, 10, 64) // of an API server in front of etcd
 	b.objects++
-	b.kept += int64(len(now.json))
-	if b.objects > mostObjects || b.kept > mostKept {
+	b.jsonSize += int64(len(now.json))
+	if b.objects > mostObjects || b.jsonSize > mostKept {
 		return refusal(fmt.Sprintf("it has more than %d objects, or %d bytes of them", mostObjects, mostKept))
 	}
-	c := b.of(r, o.Kind)
-	before, known := c.objects[k]
-	if known && lasting[r.GroupResource()] == k && before.uid != now.uid {
+	c := b.collection(r, o.Kind)
+	before, found := c.objects[k]
+	if found && lasting[r.GroupResource()] == k && before.uid != now.uid {
 		return refusal(fmt.Sprintf("it is of two clusters, which are audited one by one: %s %s has metadata.uid %s at %s, and %s at %s",
 			o.Kind, k.name, before.uid, before.at, now.uid, now.at))
 	}
@@ -424,11 +424,11 @@ func (b *Bundle) add(p part, o header, in *document) error {
 	if r.GroupResource() == namespaces {
 		b.namespaces.Insert(k.name)
 	}
-	if known && before.revision >= now.revision { // the newest of one name is kept
+	if found && before.revision >= now.revision { // the newest of one name is kept
 		now = before
 	}
 	if now.lists = before.lists; l != nil {
-		l.in[k.namespace] = true
+		l.nsNames[k.namespace] = true
 		now.lists = append(now.lists, l)
 		if !l.typed {
 			l.revision = max(l.revision, now.revision)
@@ -440,9 +440,9 @@ func (b *Bundle) add(p part, o header, in *document) error {
 
 // slim is an object in a memory of its own, without its metadata.managedFields, which are the half of most objects. Those
 // of an EndpointSlice tell when it was written last.
-func slim(of schema.GroupResource, text []byte) []byte {
+func slim(resource schema.GroupResource, text []byte) []byte {
 	var object, metadata map[string]json.RawMessage
-	if of == slicesOf || !bytes.Contains(text, []byte(`"managedFields"`)) || json.Unmarshal(text, &object) != nil ||
+	if resource == slicesOf || !bytes.Contains(text, []byte(`"managedFields"`)) || json.Unmarshal(text, &object) != nil ||
 		json.Unmarshal(object["metadata"], &metadata) != nil {
 		return bytes.Clone(text)
 	}

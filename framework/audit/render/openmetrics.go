@@ -107,8 +107,8 @@ func labels(f stated) []string {
 	}
 }
 
-func number(is bool) float64 {
-	if is {
+func number(b bool) float64 {
+	if b {
 		return 1
 	}
 	return 0

@@ -79,9 +79,9 @@ func shown(r audit.Result) (audit.Result, error) {
 		return r, err
 	}
 	var value any
-	in := json.NewDecoder(bytes.NewReader(text))
-	in.UseNumber()
-	if err := in.Decode(&value); err != nil {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	if err := decoder.Decode(&value); err != nil {
 		return r, err
 	}
 	if text, err = json.Marshal(lines(value)); err != nil {

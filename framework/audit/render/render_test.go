@@ -116,7 +116,7 @@ func TestAlarms(t *testing.T) {
 		change(&r)
 		return r
 	}
-	of := func(state detect.State) audit.Finding {
+	finding := func(state detect.State) audit.Finding {
 		return one("2edadcd36f84", state, "route-ownership", "unannounced", detect.Named("a"))
 	}
 	for _, test := range []struct {
@@ -130,11 +130,11 @@ func TestAlarms(t *testing.T) {
 		{"an open gap", with(func(r *audit.Result) { r.NotJudged = []detect.Gap{{Says: "a", Open: true}} }), true, false, []string{"warning"}},
 		{"a gap", with(func(r *audit.Result) { r.NotJudged = []detect.Gap{{Says: "a"}} }), true, true, []string{"note"}},
 		{"a detector that did not run", with(func(r *audit.Result) { r.NotRun = []audit.NotRun{{Detector: "snat", Lacks: "a"}} }), true, true, []string{"note"}},
-		{"seen once", with(func(r *audit.Result) { r.Once = []audit.Finding{of(detect.Active)} }), true, false, []string{"warning"}},
-		{"settling", with(func(r *audit.Result) { r.Findings = []audit.Finding{of(detect.Pending)} }), true, false, []string{"warning"}},
-		{"active", with(func(r *audit.Result) { r.Findings = []audit.Finding{of(detect.Active)} }), true, true, []string{"error"}},
-		{"latent", with(func(r *audit.Result) { r.Findings = []audit.Finding{of(detect.Latent)} }), true, true, []string{"warning"}},
-		{"a hint", with(func(r *audit.Result) { r.Findings = []audit.Finding{of(detect.Hint)} }), true, true, []string{"note"}},
+		{"seen once", with(func(r *audit.Result) { r.Once = []audit.Finding{finding(detect.Active)} }), true, false, []string{"warning"}},
+		{"settling", with(func(r *audit.Result) { r.Findings = []audit.Finding{finding(detect.Pending)} }), true, false, []string{"warning"}},
+		{"active", with(func(r *audit.Result) { r.Findings = []audit.Finding{finding(detect.Active)} }), true, true, []string{"error"}},
+		{"latent", with(func(r *audit.Result) { r.Findings = []audit.Finding{finding(detect.Latent)} }), true, true, []string{"warning"}},
+		{"a hint", with(func(r *audit.Result) { r.Findings = []audit.Finding{finding(detect.Hint)} }), true, true, []string{"note"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			run := sarifOf(t, test.r)

@@ -41,8 +41,8 @@ func SARIF(to io.Writer, r audit.Result) error {
 		return err
 	}
 	said := []object{}
-	notify := func(of int, level, text string) {
-		said = append(said, object{"descriptor": object{"id": notices[of]["id"], "index": of}, "level": level, "message": message(text)})
+	notify := func(descriptor int, level, text string) {
+		said = append(said, object{"descriptor": object{"id": notices[descriptor]["id"], "index": descriptor}, "level": level, "message": message(text)})
 	}
 	for _, m := range r.Unread {
 		notify(notRead, "error", m.String())

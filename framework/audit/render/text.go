@@ -151,11 +151,11 @@ func unused(s audit.Suppression) string {
 
 func objects(f audit.Finding) []string {
 	all := []string{"object " + f.Object.String()}
-	for _, o := range []struct{ what, is string }{
+	for _, o := range []struct{ what, value string }{
 		{"owner ", f.Owner}, {"announcer ", f.Announcer}, {"routers ", strings.Join(f.Routers, ", ")},
 	} {
-		if o.is != "" {
-			all = append(all, o.what+o.is)
+		if o.value != "" {
+			all = append(all, o.what+o.value)
 		}
 	}
 	if n := len(f.Pods); n > 0 {
