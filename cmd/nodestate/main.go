@@ -61,7 +61,7 @@ func run(ctx context.Context, node, address, key, end string) error {
 		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       10 * time.Second,
-		// One answer is written at a time: a reader that is gone must not hold the node.
+		// One answer is written at a time: a client that has disconnected must not block the node.
 		WriteTimeout:   time.Minute,
 		IdleTimeout:    time.Minute,
 		MaxHeaderBytes: 16 << 10,

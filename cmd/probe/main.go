@@ -78,8 +78,7 @@ func run(ctx context.Context, args []string) error {
 	return a.Serve(ctx, l)
 }
 
-// control listens on the unix socket. One that a killed agent left behind is
-// replaced; one that answers is not.
+// control listens on the unix socket. A socket that answers is an error; a socket that nobody serves is replaced.
 func control(path string) (net.Listener, error) {
 	if conn, err := net.Dial("unix", path); err == nil {
 		conn.Close()

@@ -43,8 +43,8 @@ func bench(dirs []string) error {
 	return errors.Join(before.Update(measured.Machine, measured.Figures...).Write(figures.Path), errors.Join(errs...))
 }
 
-// figuresOf are the figures of runs: of those that passed, had no flags that make another run of them, and
-// were not slowed down. The others are of another program or machine than the newest, and do not compare.
+// figuresOf returns the figures of the runs that can be compared: the run passed, had no flags that change what is
+// measured, was not slowed down, and is of the program and the machine of the newest run.
 func figuresOf(runs []report.Report) figures.File {
 	runs = each.Where(runs, func(r report.Report) bool {
 		return r.Verdict == string(framework.Pass) && r.Unfinished == nil && r.Command == "relapse run "+r.Scenario && !r.CPU.Slowed()
@@ -53,7 +53,7 @@ func figuresOf(runs []report.Report) figures.File {
 		return figures.File{}
 	}
 	newest := slices.MaxFunc(runs, func(a, b report.Report) int { return a.Started.Compare(b.Started) })
-	measured, samples := figures.File{Machine: machineOf(newest)}, [][]float64{} // of each figure
+	measured, samples := figures.File{Machine: machineOf(newest)}, [][]float64{} // samples: a list for each figure
 	for _, r := range runs {
 		s, there := each.First(scenarios.All, func(s framework.Scenario) bool { return s.Incident.Name == r.Scenario })
 		if !there || s.Budget == (framework.Budget{}) || r.Relapse != newest.Relapse || machineOf(r) != machineOf(newest) {
@@ -77,8 +77,8 @@ func figuresOf(runs []report.Report) figures.File {
 	return measured
 }
 
-// figuresIn are the figures of one run: how long the run, the lab, detection and each recovery took, and how many
-// packets a fixed version lost, which may lose none.
+// figuresIn returns the figures of one run: how long the run, the lab, detection and each recovery took, and how many
+// packets a fixed version lost (it may lose none).
 func figuresIn(r report.Report, limits framework.Budget) (all []figures.Figure) {
 	add := func(name, unit string, budget *float64, value float64) {
 		all = append(all, figures.Figure{
@@ -86,7 +86,7 @@ func figuresIn(r report.Report, limits framework.Budget) (all []figures.Figure) 
 			Budget: budget, Unit: unit, Note: conditions(r),
 		})
 	}
-	duration := func(name string, budget, value time.Duration) { // a budget of zero: there is none
+	duration := func(name string, budget, value time.Duration) { // budget 0: unlimited
 		var most *float64
 		if budget > 0 {
 			most = new(budget.Seconds())

@@ -8,7 +8,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// Runs count that are whole, passed and had the machine for themselves, of the newest program on its machine.
+// A run counts if it is complete, passed, ran alone on its machine, and is of the newest program and machine.
 func TestFiguresOf(t *testing.T) {
 	run := func(total int64, change func(*report.Report)) report.Report {
 		r := report.Report{

@@ -68,8 +68,7 @@ func renew(root string) error {
 	return nil
 }
 
-// documents lists the Markdown files under root, without what git does not hold and
-// without golden files, which are not written by hand.
+// documents lists the Markdown files under root that git tracks, without golden files.
 func documents(root string) ([]string, error) {
 	var paths []string
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -91,7 +90,7 @@ func documents(root string) ([]string, error) {
 
 var begins = regexp.MustCompile(`(?m)^<!-- rendered by go generate ./cmd/readme: (.+) -->\n`)
 
-// replace renders each block of a text again. The error names the blocks without an end.
+// replace renders each block of a text again. The error names the blocks that have no end.
 func replace(text string, render func(name string) (string, error)) (string, error) {
 	var b strings.Builder
 	var errs []error

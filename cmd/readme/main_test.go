@@ -29,8 +29,8 @@ func TestDocumentsAreRendered(t *testing.T) {
 	}
 }
 
-// TestTranscripts fails for a transcript that no golden file stands behind: a block of
-// code, outside of the rendered ones, with a prompt in it.
+// TestTranscripts fails for a transcript that is written by hand: a block of code with a prompt, outside of the
+// rendered blocks.
 func TestTranscripts(t *testing.T) {
 	for _, path := range must.Get(documents(root))(t) {
 		for i, line := range strings.Split(string(must.Read(t, path)), "\n") {
@@ -41,8 +41,7 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// TestREADMEIsShort holds the README, without its row for each incident, to the two screens that it is meant to be,
-// and to the two commands that have to be on them.
+// TestREADMEIsShort: without its row for each incident, the README has two screens at most, and names two commands.
 func TestREADMEIsShort(t *testing.T) {
 	text := string(must.Read(t, root+"/README.md"))
 	if lines := strings.Count(text, "\n"); lines > 165+len(scenarios.All) {

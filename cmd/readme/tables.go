@@ -89,7 +89,8 @@ func variants(s framework.Scenario) string {
 	var b strings.Builder
 	b.WriteString("| variant | role | expected verdict | components | runs as |\n|---|---|---|---|---|\n")
 	for _, v := range s.Variants {
-		components := each.Joined(slices.Sorted(maps.Keys(v.Components)), ", ", func(name string) string { return name + " " + v.Components[name] })
+		names := slices.Sorted(maps.Keys(v.Components))
+		components := each.Joined(names, ", ", func(name string) string { return name + " " + v.Components[name] })
 		row(&b, "`"+v.Name+"`", string(v.Role), "`"+string(v.Expected())+"`", components, string(v.Form))
 	}
 	kernels := each.Of(s.Topology.Guests(), func(n topology.Node) string { return n.Kernel })
@@ -118,8 +119,8 @@ func versions(s framework.Scenario) string {
 	})
 }
 
-// components has a row for each form of a vendor's component, with the versions inside, which the
-// image's tag need not name.
+// components has a row for each form of a vendor's component, with the versions inside. The tag of an image need not
+// name these versions.
 func components(catalogue *images.Catalogue, all []framework.Scenario) (string, error) {
 	type packaging struct{ component, form string }
 	versions, usedBy := map[packaging][]string{}, map[packaging][]string{}
@@ -223,8 +224,7 @@ func record(i framework.Incident) string {
 	return b.String() + "\n"
 }
 
-// prose is a record's text as Markdown: paragraphs with indented lines become blocks
-// of code, for such paragraphs are tables and lists.
+// prose is a record's text as Markdown. A paragraph with indented lines is a table or a list: it becomes a code block.
 func prose(text string) string {
 	var paragraphs []string
 	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {

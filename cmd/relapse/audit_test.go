@@ -58,14 +58,14 @@ func exchanged(s *snapshot.Snapshot) {
 	p[0].Prefix, p[1].Prefix = p[1].Prefix, p[0].Prefix
 }
 
-// unannounced has master2 announce a range that Node.spec gives it.
+// unannounced has master2 announce the range of its Node.spec.podCIDR, and not the range of its CiliumNode.
 func unannounced(s *snapshot.Snapshot) {
 	p := netip.MustParsePrefix("10.5.114.0/24")
 	s.Nodes.Items[1].PodCIDRs = []netip.Prefix{p}
 	s.Routers[0].Paths.Items[1].Prefix = p
 }
 
-// forgotten takes the session of master2 away, and what came by it.
+// forgotten removes the session of master2, and the routes that came by it.
 func forgotten(s *snapshot.Snapshot) {
 	tor := &s.Routers[0]
 	tor.Neighbors.Items, tor.Paths.Items = tor.Neighbors.Items[:1], tor.Paths.Items[:1]
@@ -74,7 +74,7 @@ func forgotten(s *snapshot.Snapshot) {
 	}}
 }
 
-// ribOnly has the router read in a way that cannot give a FIB.
+// ribOnly has the router read by a means that gives no FIB.
 func ribOnly(s *snapshot.Snapshot) {
 	s.Routers[0].RIBOnly, s.Routers[0].Routes = true, snapshot.List[snapshot.Route]{}
 }
@@ -159,7 +159,7 @@ func TestAuditOutput(t *testing.T) {
 	must.Contain(t, relapse(t, "audit", "--prometheus-rules").stdout, "expr: relapse_audit_complete == 0")
 }
 
-// What is suppressed does not count, and what was not read does.
+// A suppressed finding does not count, and a source that was not read does.
 func TestAuditSuppressed(t *testing.T) {
 	const active, latent = "- {id: 2edadcd36f84, active: true, reason: r, expires: 2099-01-02}\n", "- {detector: route-ownership, kind: absent-node, object: 10.5.*, reason: the rack moves, expires: 2099-01-01, owner: net}\n"
 	unread := func(s *snapshot.Snapshot) {
@@ -210,7 +210,7 @@ var secrets = []string{
 	"10.4.94.", "10.5.113.", "10.5.114.", "10.5.115.", "10.96.7.", "10-4-94", "10-5-11",
 }
 
-// With --redact nothing of the cluster is in what is printed, in any format, and in what is kept.
+// With --redact no name or address of the cluster is in the output, in any format, or in the saved reads.
 func TestAuditRedact(t *testing.T) {
 	dir := saveReads(t, auditedCluster(secret), auditedCluster(secret))
 	routers := must.Write(t, filepath.Join(t.TempDir(), "routers.yaml"), "- {name: tor1, kind: frr, ssh: ops@tor1.corp.example}\n")
@@ -253,7 +253,7 @@ func TestAuditRedact(t *testing.T) {
 	must.Equal(t, redacted.Suppressed, 1, len(redacted.Suppressed))
 }
 
-// What an upgrade changes is found by the version that runs, or that is given.
+// What an upgrade changes is found from the version that runs, or from the version that the user gives.
 func TestAuditUpgrade(t *testing.T) {
 	running := func(image string) func(*snapshot.Snapshot) {
 		return func(s *snapshot.Snapshot) {
@@ -307,7 +307,7 @@ func TestAuditUpgrade(t *testing.T) {
 	golden(t, "audit-rbac-upgrade", relapse(t, "audit", "--rbac", "--upgrade", "cilium=1.12.0").stdout)
 }
 
-// As kubectl's plugin it calls itself what the user calls it.
+// As a plugin of kubectl, the program names itself "kubectl relapse" in its output.
 func TestAuditAsPlugin(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -327,7 +327,7 @@ func TestAuditAsPlugin(t *testing.T) {
 	}
 }
 
-// A manifest that is printed is one that --nodes takes, and the nodes of a cluster that does not answer are not read.
+// --nodes accepts the printed manifest, and the nodes of a cluster that does not answer are not read.
 func TestAuditNodes(t *testing.T) {
 	printed := relapse(t, "audit", "--nodes-manifest", "--calico", "--image", "registry.example/nodestate:dev")
 	printed.prints(t, exitExpected, `image: "registry.example/nodestate:dev"`, "/run/calico")
@@ -336,7 +336,7 @@ func TestAuditNodes(t *testing.T) {
 		complains(t, exitMachine, "relapse: the cluster cannot be read: ")
 }
 
-// Without a cluster that answers the status is 3, and a file of routers that is wrong is 2 before anything is read.
+// The status is 3 if no cluster answers, and 2 if the file of routers is wrong: nothing is read then.
 func TestAuditInput(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string { return must.Write(t, filepath.Join(dir, name), text) }
@@ -394,7 +394,7 @@ audit: The bundle does not have all that is judged. To complete it, unpack the b
 	}
 }
 
-// What is not permitted is named with the command that would help.
+// A list that RBAC forbids is named, with the command that prints the missing ClusterRole.
 func TestAuditForbidden(t *testing.T) {
 	const forbidden = "listing Pods: list on pods in the core group is not permitted: no"
 	read := auditedCluster(func(s *snapshot.Snapshot) { s.Pods = snapshot.List[snapshot.Pod]{Error: forbidden} })
@@ -425,7 +425,7 @@ func kubeconfigOf(t *testing.T, server string) string {
 "users":[{"name":"a","user":{}}]}`)
 }
 
-// What is redacted names no file and no namespace of a bundle.
+// Redacted output names no file and no namespace of a bundle.
 func TestAuditRedactsBundle(t *testing.T) {
 	dir := t.TempDir()
 	item := func(namespace, name, more string) string {

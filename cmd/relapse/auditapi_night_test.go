@@ -42,8 +42,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// controlPlane is a kube-apiserver with its etcd, as processes on the loopback interface, without
-// nodes. The user auditor has what a test binds to it, and all its requests are in the audit log.
+// controlPlane is a kube-apiserver with its etcd, as processes on the loopback interface, without nodes. The user
+// auditor has the roles that a test binds to it, and all its requests are in the audit log.
 type controlPlane struct {
 	etcd   string // URL
 	admin  *rest.Config
@@ -56,7 +56,8 @@ const (
 	auditorToken = "auditor-of-this-test"
 )
 
-// startEtcd and then startAPIServer bring it up: what is written in between is there when the API server starts.
+// startEtcd and then startAPIServer start a control plane: objects that are written in between exist when the API
+// server starts.
 func startEtcd(t *testing.T) *controlPlane {
 	t.Helper()
 	c := &controlPlane{etcd: "http://" + freeAddress(t)}
@@ -88,7 +89,7 @@ func (c *controlPlane) startAPIServer(t *testing.T) {
 	wait(t, "kube-apiserver to be ready", 5*time.Minute, func() error { return get(client, c.server+"/readyz", adminToken) })
 }
 
-// kubeconfig is that of the auditor.
+// kubeconfig writes the kubeconfig of the user auditor.
 func (c *controlPlane) kubeconfig(t *testing.T) string {
 	t.Helper()
 	return must.Write(t, filepath.Join(t.TempDir(), "kubeconfig"), `{"apiVersion":"v1","kind":"Config","current-context":"a",
@@ -108,7 +109,7 @@ func (c *controlPlane) permit(t *testing.T, args ...string) {
 	}, metav1.CreateOptions{}))(t)
 }
 
-// define makes the CiliumNodes known, and waits until they can be listed.
+// define creates the CustomResourceDefinition of CiliumNodes, and waits until they can be listed.
 func (c *controlPlane) define(t *testing.T) {
 	t.Helper()
 	client := must.Get(dynamic.NewForConfig(c.admin))(t)
@@ -123,7 +124,7 @@ func (c *controlPlane) define(t *testing.T) {
 	})
 }
 
-// put writes objects to etcd, as the API server stores them, 100 at once.
+// put writes objects to etcd, as the API server stores them, 100 in a transaction.
 func (c *controlPlane) put(t *testing.T, n int, object func(i int) (key string, o runtime.Object)) {
 	t.Helper()
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
@@ -145,15 +146,14 @@ func (c *controlPlane) put(t *testing.T, n int, object func(i int) (key string, 
 	}
 }
 
-// fill writes a cluster of a number of nodes: 30 pods, 2 Services and 4 EndpointSlices for each, the
-// sizes of real ones.
+// fill writes a cluster: for each node 30 pods, 2 Services and 4 EndpointSlices of realistic size.
 func (c *controlPlane) fill(t *testing.T, nodes int) {
 	t.Helper()
 	created := metav1.NewTime(time.Now().Add(-time.Hour))
 	meta := func(namespace, name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{
 			Namespace: namespace, Name: name, UID: types.UID(fmt.Sprintf("%08x-0000-4000-8000-%012x", len(name), time.Now().UnixNano()&0xffffffffffff)), CreationTimestamp: created,
-			// What servers keep of who wrote which field is a third of an object.
+			// In real clusters managedFields are a third of an object.
 			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &created, FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:labels":{".":{},"f:app":{},"f:pod-template-hash":{}},"f:ownerReferences":{}},"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{".":{},"f:env":{},"f:image":{},"f:imagePullPolicy":{},"f:name":{},"f:ports":{},"f:resources":{},"f:volumeMounts":{}}},"f:dnsPolicy":{},"f:restartPolicy":{},"f:schedulerName":{},"f:terminationGracePeriodSeconds":{}}}`)}}},
 		}
 	}
@@ -218,7 +218,7 @@ func (c *controlPlane) fill(t *testing.T, nodes int) {
 	})
 }
 
-// The API server's own log of a whole audit has lists, and nothing else; and the ClusterRole permits all of it.
+// The API server's audit log of a whole audit has lists only, and the ClusterRole permits all of them.
 func TestAuditReadsOnly(t *testing.T) {
 	c := startEtcd(t)
 	c.startAPIServer(t)
@@ -236,10 +236,10 @@ func TestAuditReadsOnly(t *testing.T) {
 	}
 }
 
-// Healthy clusters, and each of them with a fault at a time, are judged on a real API server as on the fake one.
+// A real API server leads to the same findings as the fake one, in healthy clusters and in clusters with one fault.
 func TestAuditFaults(t *testing.T) { faultsOnServer(t, "TestFalseAlarms", 60) }
 
-// faultsOnServer runs a test of package audit, which has so many subtests at least, on a real API server.
+// faultsOnServer runs a test of package audit on a real API server. The test must have at least least subtests.
 func faultsOnServer(t *testing.T, test string, least int, flags ...string) {
 	t.Helper()
 	c := startEtcd(t)
@@ -253,7 +253,7 @@ func faultsOnServer(t *testing.T, test string, least int, flags ...string) {
 	}
 }
 
-// verbs counts the auditor's requests in the audit log. One that was refused is an error.
+// verbs counts the auditor's requests in the audit log. A request that was refused is an error.
 func (c *controlPlane) verbs(t *testing.T) map[string]int {
 	t.Helper()
 	f := must.Get(os.Open(c.log))(t)
@@ -278,8 +278,8 @@ func (c *controlPlane) verbs(t *testing.T) map[string]int {
 	return verbs
 }
 
-// A large cluster is read within a minute and 1 GiB at a raised rate, and the time grows with the
-// number of objects. RELAPSE_AUDIT_NODES takes another number of nodes than 5000.
+// At a raised rate, a large cluster is read within a minute and 1 GiB, and the time is proportional to the number of
+// objects. RELAPSE_AUDIT_NODES is the number of nodes; by default 5000.
 func TestAuditLarge(t *testing.T) {
 	nodes := chosen(t, "RELAPSE_AUDIT_NODES", 5000)
 	for _, n := range []int{nodes / 10, nodes} {
@@ -296,14 +296,14 @@ func TestAuditLarge(t *testing.T) {
 			for _, rate := range []string{"1000", "5"} {
 				began := time.Now()
 				cmd := program(t.Context(), "audit", "--kubeconfig", kubeconfig, "--rate", rate, "-o", "json", "--quiet")
-				out, _ := cmd.Output() // the status is that of what was found
+				out, _ := cmd.Output() // the exit status depends on the findings
 				took := time.Since(began)
 				var r audit.Result
 				must.NoError(t, json.Unmarshal(out, &r))
 				one := r.Ended.Sub(r.Began)
 				t.Logf("rate %s: the audit took %s, its %d reads %s; %d requests, %d MB, at most %d MiB of memory", rate, took, r.Reads, one, r.Cost.Requests, r.Cost.Bytes>>20, r.Cost.PeakMemory>>20)
 				must.Equal(t, r.Unread, [...]int{0, n}, [...]int{len(r.Unread), r.Nodes})
-				// Began to Ended are two reads, and what is between them.
+				// Between Began and Ended there are two reads, and the pause between them.
 				must.Equal(t, "a read took a minute at most", true, rate != "1000" || (one-audit.Between)/2 <= time.Minute)
 				must.Equal(t, "1 GiB of memory at most", true, r.Cost.PeakMemory <= 1<<30)
 				if n < nodes {

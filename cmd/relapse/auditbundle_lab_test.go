@@ -22,7 +22,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// kubectl is the name by which the test binary is started as the vendor's program, from a shell.
+// kubectl is the name under which a shell starts the test binary as a substitute for kubectl.
 const kubectl = "kubectl"
 
 func init() {
@@ -34,7 +34,7 @@ func init() {
 	}
 }
 
-// routerFiles are the commands of a router whose answers are files beside a bundle. The lab's GoBGP has none.
+// routerFiles are the commands of a router by the file that holds their output. GoBGP has none in the lab.
 var routerFiles = map[topology.RouterKind]map[string]string{
 	topology.FRR: {
 		"bgp4": "vtysh -c 'show bgp ipv4 unicast json'", "bgp6": "vtysh -c 'show bgp ipv6 unicast json'",
@@ -50,9 +50,9 @@ var routerFiles = map[topology.RouterKind]map[string]string{
 // completion is the command that an audit prints for what a bundle lacks.
 var completion = regexp.MustCompile(`for list in .*; done`)
 
-// inBundle audits a bundle of the cluster's present state: what `kubectl cluster-info dump` writes, with what the printed
-// command adds, and what routers print. It finds what the live audit has found, but for detectors of which it says that
-// they do not run, and nothing else.
+// inBundle audits a bundle of the cluster's present state: the output of `kubectl cluster-info dump`, the lists that
+// the command printed by the audit adds, and the output of routers. The findings are the findings of the live audit,
+// without the detectors that the result names as not run.
 func (a auditor) inBundle(ctx context.Context, r *framework.Run, when string, live audit.Result, flags ...string) {
 	dir := a.TempDir()
 	must.NoError(a, os.Symlink(must.Get(os.Executable())(a), filepath.Join(dir, kubectl)))
@@ -92,8 +92,8 @@ func (a auditor) inBundle(ctx context.Context, r *framework.Run, when string, li
 	must.Equal(a, when+": not read of a bundle that is complete", 0, len(result.Unread))
 }
 
-// alike asks whether a finding is of the same object. Whether what it shows has settled, one read cannot say, nor, without
-// the nodes, whether sessions are missing already.
+// alike matches a finding about the same object. The state is not compared: a bundle is one read, so it cannot show
+// whether a state lasts, and without the nodes it cannot show whether sessions are missing already.
 func alike(f audit.Finding) func(audit.Finding) bool {
 	return func(g audit.Finding) bool {
 		return f.Detector == g.Detector && f.Kind == g.Kind && f.Object.String() == g.Object.String()

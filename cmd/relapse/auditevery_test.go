@@ -21,8 +21,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// watched is an API server with one Node and a DaemonSet of an image without a version, whose
-// Roles nobody may list. Nothing changes.
+// watched is an API server with one Node and a DaemonSet of an image without a version. Listing Roles is forbidden.
 func watched(w http.ResponseWriter, r *http.Request) {
 	kinds := map[string]string{
 		"nodes": "NodeList", "pods": "PodList", "services": "ServiceList", "daemonsets": "DaemonSetList", "deployments": "DeploymentList",
@@ -49,7 +48,7 @@ func watched(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Ctrl-C ends it with the status of the last state, and before there is one with that of every interrupted command.
+// Ctrl-C ends the audit with the status of the last state. Before the first state, it is 130.
 func TestAuditEvery(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(watched))
@@ -65,7 +64,7 @@ func TestAuditEvery(t *testing.T) {
 		must.NoError(t, cmd.Start())
 		interrupted := false
 		for scanner := bufio.NewScanner(out); scanner.Scan(); {
-			// The last line has the findings once more: a second interrupt would end the program.
+			// The last line repeats the findings: a second interrupt would end the program.
 			if lines = append(lines, scanner.Text()); !interrupted && strings.Contains(scanner.Text(), until) {
 				interrupted = true
 				meanwhile()
@@ -99,7 +98,7 @@ func TestAuditEvery(t *testing.T) {
 	must.Equal(t, events, [...]any{exitLatent, "unread", "end", true}, got)
 }
 
-// scraped is what Prometheus gets once the first audit has ended: a line that tells a finding comes before.
+// scraped is the metrics page after the first audit. The line about a finding is printed before the page exists.
 func scraped(t *testing.T, address string) (page string) {
 	t.Helper()
 	eventually(t, "the metrics", 10*time.Second, func() (bool, string) {

@@ -26,7 +26,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// The routers of TestAuditRoutes: GoBGP has the routes of a table dump, and announces them to FRR.
+// In TestAuditRoutes GoBGP has the routes of a table dump, and announces them to FRR.
 const (
 	routesNetwork = "relapse-test-routes"
 	routesSubnet  = "10.235.1.0/24"
@@ -35,9 +35,9 @@ const (
 	gobgpPort     = 50051
 )
 
-// A million routes that GoBGP's own mrt inject has put into a gobgpd, which announces them to an FRR, are read by an
-// audit, completely: those of GoBGP by gRPC, and those of FRR by vtysh with its kernel's by ip. Two wrong routes among
-// FRR's are found. RELAPSE_AUDIT_ROUTES takes another number of routes.
+// An audit reads a million routes completely: the routes of GoBGP by gRPC, the routes of FRR by vtysh, and the routes
+// of FRR's kernel by ip. It finds two wrong routes in FRR. `gobgp mrt inject` puts the routes into GoBGP, which
+// announces them to FRR. RELAPSE_AUDIT_ROUTES is the number of routes; by default a million.
 func TestAuditRoutes(t *testing.T) {
 	routes := chosen(t, "RELAPSE_AUDIT_ROUTES", 1_000_000)
 	const nodes = 20
@@ -72,9 +72,9 @@ func TestAuditRoutes(t *testing.T) {
 	for _, test := range []struct {
 		name, file string
 		status     int
-		findings   int // the two nodes with the other's range
+		findings   int // each of two nodes announces the other node's range
 	}{
-		// Injected paths are GoBGP's own, which no node has announced; and its FIB is not read.
+		// No node has announced the injected paths, and the FIB of GoBGP is not read.
 		{"gobgp", `[{name: gobgp, kind: gobgp, address: "` + address + `", plaintext: true}]`, exitInconclusive, 0},
 		{"frr", `[{name: frr, kind: frr, command: [docker, exec, relapse-test-frr]}]`, exitLatent, 2},
 	} {
@@ -108,15 +108,15 @@ func TestAuditRoutes(t *testing.T) {
 	}
 }
 
-// The same with faults in the tables of real routers.
+// Faults in the tables of real routers are found in a real API server's cluster.
 func TestAuditRouterFaults(t *testing.T) {
 	faultsOnServer(t, "TestRouterFaults", 20, "-tags", "lab,night")
 }
 
 func since(began time.Time) time.Duration { return time.Since(began).Round(100 * time.Millisecond) }
 
-// writeDump writes a table dump (TABLE_DUMP_V2) of a number of routes, and of one more for the
-// pods of each node of controlPlane.fill: the first two nodes have the other's.
+// writeDump writes a table dump (TABLE_DUMP_V2) of a number of routes, and a route to the pods of each node of
+// controlPlane.fill. The routes of the first two nodes are exchanged.
 func writeDump(t *testing.T, name string, routes, nodes int) {
 	t.Helper()
 	f := must.Get(os.Create(name))(t)
@@ -151,8 +151,7 @@ func writeDump(t *testing.T, name string, routes, nodes int) {
 		}
 		route(prefix(10, owner), netip.AddrFrom4([4]byte{172, 0, 0, byte(i)}).String(), 64513)
 	}
-	// gobgp ends before gobgpd has taken what it has sent last, and that is lost: the dump ends
-	// with routes that it has had already.
+	// gobgp ends before gobgpd has received the last routes, which are lost: the dump ends with repeated routes.
 	for i := range routes + 10_000 {
 		i %= routes
 		// Some ten routes have the same attributes, as on the internet.
@@ -162,8 +161,8 @@ func writeDump(t *testing.T, name string, routes, nodes int) {
 	must.NoError(t, out.Flush())
 }
 
-// startRouters runs gobgpd of GoBGP's module and FRR in containers on a network of their own, and
-// has them peer. Dir is /lab in GoBGP's.
+// startRouters runs gobgpd (built from GoBGP's module) and FRR as peers, in containers on a network of their own. In
+// the container of GoBGP dir is /lab.
 func startRouters(t *testing.T, dir string) {
 	t.Helper()
 	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/osrg/gobgp/v3").Output()
@@ -175,7 +174,7 @@ func startRouters(t *testing.T, dir string) {
 	}
 	const debian, frr = "relapse.dev/debian:bookworm", "relapse.dev/frr:10.3"
 	loaded := loadedImages(t, dockerEngine(t), debian, frr)
-	remove := func() { // also what an earlier test has left
+	remove := func() { // also containers of an earlier test
 		_ = exec.Command("docker", "rm", "--force", "--volumes", "relapse-test-gobgp", "relapse-test-frr").Run()
 		_ = exec.Command("docker", "network", "rm", routesNetwork).Run()
 	}
@@ -201,7 +200,7 @@ func startRouters(t *testing.T, dir string) {
 exit
 ip route 172.0.0.0/24 `+gobgpAddress+`
 `)
-	run("network", "create", "--internal", "--subnet", routesSubnet, routesNetwork) // no way out
+	run("network", "create", "--internal", "--subnet", routesSubnet, routesNetwork)
 	run("run", "--detach", "--name", "relapse-test-frr", "--network", routesNetwork, "--ip", frrAddress, "--cap-add", "NET_ADMIN", "--cap-add", "SYS_ADMIN",
 		"--volume", dir+":/lab", "--entrypoint", "sh", loaded[frr], "/lab/frr.sh")
 	run("run", "--detach", "--name", "relapse-test-gobgp", "--network", routesNetwork, "--ip", gobgpAddress,
@@ -215,7 +214,7 @@ ip route 172.0.0.0/24 `+gobgpAddress+`
 	})
 }
 
-// lineOf is the number in the line of a text that has a word.
+// lineOf returns what follows a word in the line that contains it.
 func lineOf(text, word string) string {
 	for line := range strings.Lines(text) {
 		if _, value, found := strings.Cut(line, word); found {
@@ -225,7 +224,7 @@ func lineOf(text, word string) string {
 	return text
 }
 
-// atLeast returns an error unless a text begins with a number that is not smaller.
+// atLeast returns an error unless the text begins with a number >= want.
 func atLeast(want int, text string) error {
 	number, _, _ := strings.Cut(strings.TrimSpace(text), ",")
 	if got, err := strconv.Atoi(number); err != nil || got < want {

@@ -32,25 +32,25 @@ import (
 
 type fromOutside struct {
 	scenario, variant string
-	// precursor leads to the latent form; empty: it is there at rest.
+	// precursor leads to the latent form; empty: the lab has the latent form from its start.
 	precursor string
-	// upgrade is the flag for the time before the fault, where only a planned upgrade has the latent form.
+	// upgrade is the value of --upgrade before the fault, if only a planned upgrade has the latent form.
 	upgrade string
-	// nodes: it takes --nodes, and calico BIRD's socket as well.
+	// nodes: the audit needs --nodes; calico: and BIRD's socket.
 	nodes, calico bool
-	// lostRanges: of what the lab's detectors find after the fault the lost ranges alone are seen, which they may find
-	// as well. That an image has changed since is known to who has seen the one before.
+	// lostRanges: after the fault the audit sees the lost ranges only, and not that the image has changed: it does not
+	// know the image before the fault.
 	lostRanges bool
-	// onlyBefore: what the lab's detectors find after the fault takes a longer history than an audit's.
+	// onlyBefore: the finding after the fault needs a longer history than an audit has.
 	onlyBefore bool
-	// also is a detector of an audit that the lab does not run, which finds what follows from the fault.
+	// also is a detector that the lab does not run: the audit finds a consequence of the fault with it.
 	also string
-	// onlyFRR: its routers have BFD, which no other has.
+	// onlyFRR: the scenario needs BFD, and only FRR has it.
 	onlyFRR bool
 }
 
-// seenFromOutside are the scenarios with a latent form, and one without, of which nothing is found before the fault. What of it is not seen is that a tag has
-// moved (unpinned-image), which the registry alone knows: that the image has no tag is seen.
+// seenFromOutside are the scenarios with a latent form, and one scenario without (nothing is found before its fault).
+// In unpinned-image the audit sees that an image has no tag, but not that a tag has moved: the registry alone knows.
 var seenFromOutside = []fromOutside{
 	{scenario: "node-drain", variant: "cilium-1.11.6"},
 	{scenario: "unpinned-image", variant: "untagged", lostRanges: true},
@@ -64,9 +64,8 @@ var seenFromOutside = []fromOutside{
 	{scenario: "bfd-reset", variant: "metallb-0.14.5-bfd", onlyBefore: true, onlyFRR: true},
 }
 
-// An audit is another process, which has a kubeconfig and a file of routers: it names the latent
-// form of an incident before the fault, and nothing that is active; and the incident as active
-// after the fault, and nothing else. So it does with routers of each kind.
+// The audit has a kubeconfig and a file of routers. Before the fault it names the latent form and nothing active;
+// after the fault it names the active incident and nothing else. This holds for routers of each kind.
 func TestAuditSeesScenarios(t *testing.T) {
 	for _, s := range scenarios.All {
 		matches := func(o fromOutside) bool { return o.scenario == s.Incident.Name }
@@ -86,7 +85,7 @@ func TestAuditSeesScenarios(t *testing.T) {
 
 func (o fromOutside) test(t *testing.T, kind topology.RouterKind) {
 	s := must.Get(scenarioNamed(o.scenario))(t)
-	s.Incident.Facts = nil // some are those of steps that are left out
+	s.Incident.Facts = nil // some facts refer to steps that are left out
 	s.Topology.Routers = slices.Clone(s.Topology.Routers)
 	for i := range s.Topology.Routers {
 		s.Topology.Routers[i].Kind = kind
@@ -110,7 +109,7 @@ func (o fromOutside) test(t *testing.T, kind topology.RouterKind) {
 				return a.startNodes(ctx, r)
 			}
 		}
-		// A check may be made again, until it holds: these hold whatever the audit has said.
+		// A check that fails is repeated: these checks never fail, whatever the audit says.
 		audited := func(id string, judge func(context.Context, *framework.Run)) framework.Check {
 			return framework.Check{ID: id, Name: "relapse audit has been run from outside", Holds: func(ctx context.Context, r *framework.Run) (bool, string, error) {
 				audits++
@@ -141,7 +140,7 @@ func (o fromOutside) test(t *testing.T, kind topology.RouterKind) {
 type auditor struct {
 	fromOutside
 	*testing.T
-	// dir is all that an audit has.
+	// dir has the kubeconfig, the file of routers and all other input of an audit.
 	dir string
 	// nodes is the manifest of the pods that read nodes; empty: they are not read.
 	nodes string
@@ -176,8 +175,8 @@ func (a auditor) routers(r *framework.Run) string {
 	var all []map[string]any
 	for _, device := range r.Topology.Routers {
 		one := map[string]any{"name": device.Name, "kind": string(device.Kind), "command": []string{"docker", "exec", "relapse-" + r.Topology.Name + "-" + device.Name}}
-		// A router that has forgotten a neighbour, as FRR and GoBGP do with those that they accept
-		// from a range of addresses, is judged by its ranges if the file says that it gets them.
+		// FRR and GoBGP forget a neighbour that they accepted from a range of addresses. Such a router is judged by its
+		// routes if the file says that it gets pod ranges.
 		if len(device.Peers) > 0 {
 			one["pods"] = true
 		}
@@ -210,7 +209,8 @@ func (a auditor) audit(ctx context.Context, r *framework.Run, when string, flags
 	return result, got.status
 }
 
-// audited is the result that an audit has printed. The test goes on without one: it may not be its goroutine that asks.
+// audited is the result that an audit has printed. It reports an error and does not end the test, because it may run
+// in another goroutine than the test.
 func (e ended) audited(t *testing.T) (r audit.Result) {
 	t.Helper()
 	r.Cost = &audit.Cost{}

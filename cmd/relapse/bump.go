@@ -69,7 +69,7 @@ func bumpCommand(s *settings) *cobra.Command {
 
 type bumped struct {
 	bump.Raise
-	verdict string // a qualification's, or one of those below
+	verdict string // of a qualification, or one of the constants below
 	says    string // Markdown
 	failure error  // of the command itself
 }
@@ -158,7 +158,7 @@ func (o bumpOptions) judged(ctx context.Context, s *settings, out io.Writer, rai
 	return b
 }
 
-// qualified says what is known of a raise, and qualifies it. Its runner is nil if there is no result.
+// qualified says what is known of a raise, and qualifies it. The runner is nil if there is no result.
 func (o bumpOptions) qualified(ctx context.Context, s *settings, out io.Writer, raise bump.Raise) (*qualify.Runner, error) {
 	component, from, to, files := raise.Component, raise.From, raise.To, raise.After.Files
 	if err := advise.CheckValues(component, from, to); err != nil && len(files) > 0 {
@@ -170,7 +170,7 @@ func (o bumpOptions) qualified(ctx context.Context, s *settings, out io.Writer, 
 	if err != nil {
 		return nil, usagef("%w", err)
 	}
-	given.Version = "" // the object states that of TO
+	given.Version = "" // the file states the version TO
 	var values *releasefile.Given
 	if len(files) > 0 && len(raise.After.NotRead) == 0 { // or values that are not read may make an incident possible
 		values = &given
@@ -204,7 +204,7 @@ func (o bumpOptions) qualified(ctx context.Context, s *settings, out io.Writer, 
 	return r, err
 }
 
-// longestComment is how long a comment may be on GitHub, without its end.
+// longestComment is GitHub's limit for a comment, less the size of the comment's end.
 const longestComment = 65536 - 1024
 
 // writeComment writes one comment for all raises, the worst first. Its first line is the verdict and the summary.

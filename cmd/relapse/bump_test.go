@@ -49,7 +49,7 @@ func TestBump(t *testing.T) {
 	}
 }
 
-// The worst verdict is that of all, and a comment fits what GitHub takes.
+// The verdict of several raises is the worst one, and the comment is within GitHub's limit.
 func TestBumpOutcome(t *testing.T) {
 	result := func(component string, verdict qualify.Verdict, says string) bumped {
 		return bumped{Raise: bump.Raise{Component: component, From: "1.0.0", To: "1.1.0"}, verdict: string(verdict), says: says}

@@ -30,8 +30,8 @@ var labRanges = []netip.Prefix{
 	netip.MustParsePrefix("10.208.0.0/20"),
 }
 
-// capture looks at every packet that crosses an uplink of this machine, and keeps those with an address of the lab. An
-// uplink is whatever is neither loopback nor bridge nor veth: by those alone no packet leaves.
+// capture records the packets with an address of the lab that cross an uplink of this machine. Loopback, bridge and
+// veth interfaces are no uplinks: no packet leaves the machine by them alone.
 type capture struct {
 	sockets map[string]int // by uplink
 
@@ -68,11 +68,11 @@ func startCapture(t *testing.T) *capture {
 	return c
 }
 
-// labsV6 are the first 32 bits of every address of IPv6 of a lab.
+// labsV6 is the IPv6 prefix of all labs.
 var labsV6 = netip.MustParsePrefix("fd5c:3f1e::/32")
 
-// ofLab lets through what has an address of the lab. The kernel sorts it out
-// and not the reader, which a busy uplink could outrun.
+// ofLab is a filter for packets with an address of the lab. The kernel filters, because a reader would be too slow for
+// a busy uplink.
 func ofLab() []bpf.Instruction {
 	const take, leave = 1 << 16, 0
 	matches := func(offsets []uint32, ranges ...netip.Prefix) []bpf.Instruction {
@@ -99,9 +99,9 @@ func ofLab() []bpf.Instruction {
 	return append(program, bpf.RetConstant{Val: leave})
 }
 
-// packetSocket sees the lab's packets on a link, from their network header on.
+// packetSocket receives the lab's packets on a link, from their network header on.
 func packetSocket(link int) (int, error) {
-	// Without a protocol it sees nothing until it is bound: nothing of other links gets in.
+	// Without a protocol it receives nothing until it is bound: no packet of another link gets in.
 	socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, err
@@ -117,7 +117,7 @@ func packetSocket(link int) (int, error) {
 	err = unix.SetsockoptSockFprog(socket, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
 		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
 	if err == nil {
-		// Reads end now and then, to see whether the capture has ended.
+		// Reads have a timeout, so that the end of the capture is noticed.
 		err = unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000})
 	}
 	if err == nil {
@@ -133,7 +133,7 @@ func packetSocket(link int) (int, error) {
 func bigEndian(v uint16) uint16 { return v<<8 | v>>8 }
 
 func (c *capture) read(name string, socket int, done <-chan struct{}) {
-	buffer := make([]byte, 128) // headers are all that is looked at
+	buffer := make([]byte, 128) // enough for headers
 	for {
 		select {
 		case <-done:
@@ -170,8 +170,7 @@ func (c *capture) look(name string, protocol uint16, packet []byte) {
 	c.found = append(c.found, fmt.Sprintf("%s: %s (% x)", name, strings.Join(ends, " to "), packet))
 }
 
-// addressesAt is where a packet names its own ends, by protocol: the source and destination of IPv4
-// and of IPv6, ARP's sender and target.
+// addressesAt are the offsets of a packet's addresses, by protocol: source and destination, or ARP's sender and target.
 var addressesAt = map[uint16][]uint32{unix.ETH_P_IP: {12, 16}, unix.ETH_P_IPV6: {8, 24}, unix.ETH_P_ARP: {14, 24}}
 
 func (c *capture) seen(t *testing.T) []string {
@@ -191,11 +190,10 @@ func (c *capture) quiet(t *testing.T) {
 	must.Equal(t, "packets on the uplinks with an address of the lab", nil, c.seen(t))
 }
 
-// strangers is a range that nobody has (TEST-NET-2).
+// strangers is TEST-NET-2, a range that is not routed anywhere (RFC 5737).
 var strangers = netip.MustParsePrefix("198.51.100.0/24")
 
-// fakeUplink makes a link that swallows whatever is routed into it, with a
-// route to the strangers. It goes with the process.
+// fakeUplink makes a link that drops all packets, with a route to strangers. The link ends with the process.
 func fakeUplink(t *testing.T) netlink.Link {
 	t.Helper()
 	link := &netlink.Tuntap{
@@ -217,8 +215,7 @@ func fakeUplink(t *testing.T) netlink.Link {
 	return found
 }
 
-// TestCaptureSees proves that the capture is no blind witness: it sees the packets of a lab's
-// address on an uplink, whichever end has it, and no others.
+// TestCaptureSees: a capture sees the packets from and to a lab's address on an uplink, and no other packets.
 func TestCaptureSees(t *testing.T) {
 	uplink := fakeUplink(t)
 	c := startCapture(t)
@@ -259,8 +256,7 @@ func TestCaptureSees(t *testing.T) {
 	}
 }
 
-// listeners are the TCP sockets of this machine that can be reached from
-// elsewhere: listening, on another address than a loopback one.
+// listeners are the TCP sockets of this machine that listen on an address that is not loopback.
 func listeners(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -276,7 +272,7 @@ func listeners(t *testing.T) []string {
 	return all
 }
 
-// TestListenersSees proves that a listener that could be reached is seen, and one on loopback is not counted.
+// TestListenersSees: listeners has a socket on another address, and no socket on loopback.
 func TestListenersSees(t *testing.T) {
 	before := listeners(t)
 	for addr, want := range map[string]int{"127.0.0.1:0": 0, "[::1]:0": 0, "127.0.0.2:0": 0, "0.0.0.0:0": 1} {

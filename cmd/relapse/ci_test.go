@@ -27,7 +27,7 @@ func scripted(t *testing.T) (dir string) {
 	return dir
 }
 
-// withPath is a command that finds the programs of a folder first.
+// withPath is a command with the folder dir first in PATH.
 func withPath(t *testing.T, dir string, command ...string) *exec.Cmd {
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
 	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
@@ -55,7 +55,7 @@ func TestFormatWithoutGofmt(t *testing.T) {
 	must.Equal(t, "status", 2, end(t, withPath(t, broken, "bash", "-c", strings.ReplaceAll(recipe, "$$", "$"))).status)
 }
 
-// Where nft is missing, left installs it by .ci/packages, or ends with that script's status and reason.
+// If nft is missing, .ci/left installs it by .ci/packages, or ends with the status and the message of that script.
 func TestLeftWithoutNft(t *testing.T) {
 	dir, bin := scripted(t), t.TempDir()
 	for _, program := range []string{"bash", "dirname"} {
@@ -81,8 +81,8 @@ func TestPackagesRemoveNothing(t *testing.T) {
 	must.Contain(t, "begins "+lines[len(lines)-1], "begins apt-get -o", "--no-remove")
 }
 
-// make scenario by sudo: the user who called it owns bin and reports afterwards, also
-// where the run fails, whose status make has.
+// After make scenario by sudo, the user who called sudo owns bin and reports, also if the run fails. The status of make
+// is the status of the run.
 func TestMakeScenarioBySudo(t *testing.T) {
 	makefile := must.Get(filepath.Abs("../../Makefile"))(t)
 	for _, test := range []struct {
@@ -109,14 +109,14 @@ func TestMakeScenarioBySudo(t *testing.T) {
 			got := end(t, cmd)
 			must.Equal(t, got, test.status == "0", got.status == 0)
 			must.Equal(t, got, test.status != "0", strings.Contains(got.stdout+got.stderr, "Error "+test.status))
-			chowned, _ := os.ReadFile(filepath.Join(dir, "chowned")) // it is not there where nobody has called chown
+			chowned, _ := os.ReadFile(filepath.Join(dir, "chowned")) // missing if chown was not called
 			must.Equal(t, "chown was called with", test.chown, string(chowned))
 		})
 	}
 }
 
-// night runs .ci/night over shards in a folder of its own, which it returns with the
-// exit status. Planned are the names of the scenarios.
+// night runs .ci/night over shards in a new folder, and returns the folder and the exit status. planned are the names
+// of the scenarios.
 func night(t *testing.T, planned string, shards, earlier string) (dir string, status int) {
 	t.Helper()
 	script := must.Get(filepath.Abs("../../.ci/night"))(t)

@@ -26,8 +26,7 @@ func golden(t *testing.T, name, got string) {
 	goldentest.Compare(t, name+".txt", got)
 }
 
-// TestBadUsage is bad input that is refused before anything is looked at:
-// status 2, one sentence on standard error, nothing on standard output.
+// Bad input leads to status 2, one sentence on standard error, and nothing on standard output.
 func TestBadUsage(t *testing.T) {
 	for _, test := range []struct{ line, says string }{
 		{"rum", `no command "rum"; nearest is "run"`},
@@ -185,7 +184,7 @@ func TestRendered(t *testing.T) {
 	}
 }
 
-// TestAblateAllIsPlanned wants a run for each part that matters to a variant.
+// --ablate all plans a run for each part that matters to a variant.
 func TestAblateAllIsPlanned(t *testing.T) {
 	got := relapse(t, "run", "node-drain", "--dry-run", "--ablate", "all")
 	must.Equal(t, got, exitExpected, got.status)
@@ -197,7 +196,7 @@ func TestAblateAllIsPlanned(t *testing.T) {
 	}, regexp.MustCompile(`\S.* verdict is .*`).FindAllString(got.stdout, -1))
 }
 
-// The night's run with exchanged roles must be one that validation lets pass.
+// The variants with exchanged roles, of the night's run, pass validation.
 func TestExchangedRolesAreValid(t *testing.T) {
 	cmd := program(t.Context(), "run", "node-drain", "--dry-run", "--variant", "cilium-1.12.0")
 	cmd.Env = append(cmd.Env, rolesExchanged+"=1")
@@ -274,7 +273,7 @@ func TestNoDocker(t *testing.T) {
 	}
 }
 
-// source makes a source tree that has one image. Everybody may read it.
+// source makes a source tree with one image, which everybody may read.
 func source(t *testing.T, recipe string, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -335,8 +334,7 @@ func TestUnknownImage(t *testing.T) {
 	relapse(t, "images", "build", "relapse.dev/tro:dev").complains(t, exitUsage, `relapse: no recipe makes image "relapse.dev/tro:dev"`)
 }
 
-// slow is a program that is ended after far longer than it takes on a machine on which everything
-// else compiles at the same time.
+// slow is a program with a timeout that is long enough while the machine compiles other packages.
 func slow(t *testing.T, args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
@@ -351,8 +349,8 @@ func TestBrokenRecipe(t *testing.T) {
 	})
 	t.Run("program", func(t *testing.T) {
 		cache := t.TempDir()
-		// Go's own packages come from the caller's cache, which is below XDG_CACHE_HOME by
-		// default: to compile them takes longer than the test.
+		// The build cache is below XDG_CACHE_HOME by default. Without the caller's cache, compiling the standard
+		// library would take longer than the test.
 		compiled := must.Get(exec.Command("go", "env", "GOCACHE").Output())(t)
 		cmd := slow(t, "images", "build", "relapse.dev/broken:dev")
 		cmd.Dir = source(t, "images:\n- ref: relapse.dev/broken:dev\n  programs: [{package: ./program, path: /broken}]\n", map[string]string{
@@ -370,7 +368,7 @@ func TestBrokenRecipe(t *testing.T) {
 	})
 }
 
-// A folder is what it is for kubectl apply -f: its YAML and JSON files.
+// Of a folder, the YAML and JSON files are read, as by kubectl apply -f.
 func TestOpenFolder(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"a.yaml": "kind: A", "b.json": `{"kind": "B"}`, "README.md": "# no YAML", "c.yml": "---\nkind: C"} {

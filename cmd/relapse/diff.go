@@ -123,7 +123,7 @@ func ownedBy(r report.Report) string {
 	return fmt.Sprintf("%s (%s)", r.Scenario, r.Owner)
 }
 
-// newestRuns are the newest runs of each scenario in a folder, without runs with --ablate.
+// newestRuns returns the newest run of each scenario in a folder, without runs with --ablate.
 func newestRuns(dir string) (map[string]merge.Shard, error) {
 	all, err := merge.ReadAll(dir)
 	if err != nil {
@@ -136,7 +136,7 @@ func newestRuns(dir string) (map[string]merge.Shard, error) {
 	return newest, nil
 }
 
-// readRun reads the run in a folder, whose Dir is then without links.
+// readRun reads the run in a folder. Symbolic links in its Dir are resolved.
 func readRun(path string) (merge.Shard, error) {
 	dir, err := filepath.EvalSymlinks(path)
 	if err == nil {

@@ -23,9 +23,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// The tests of this file take away what a run needs, in mid-run: the disk, Docker, a
-// guest's memory, the clock. Each run must end with one sentence and the right status,
-// leave nothing of its lab, and lose nothing of what it has seen until then.
+// The tests of this file take something away from a run in its middle: the disk, Docker, a guest's memory, the clock.
+// The run must end with one sentence and the right status, remove its lab, and keep what it has recorded.
 
 func smallDisk(t *testing.T, size string) string {
 	t.Helper()
@@ -35,7 +34,7 @@ func smallDisk(t *testing.T, size string) string {
 	return dir
 }
 
-// fill leaves no room on the file system of a folder. What it returns makes room again.
+// fill fills the file system of a folder. The returned function frees it again.
 func fill(t *testing.T, dir string) (empty func()) {
 	t.Helper()
 	file, err := os.Create(filepath.Join(dir, "filler"))
@@ -50,7 +49,7 @@ func fill(t *testing.T, dir string) (empty func()) {
 	return func() { must.NoError(t, os.Remove(file.Name())) }
 }
 
-// sentence asserts that the session has said one sentence on standard error, with these words in it.
+// sentence asserts that the session has written one sentence with these words to standard error.
 func (s *session) sentence(words ...string) {
 	s.t.Helper()
 	said := ""
@@ -145,7 +144,7 @@ func dockerd() int {
 	return pid
 }
 
-// TestDockerKilled kills Docker's engine under a run. The lab can only be taken down when there is an engine again.
+// TestDockerKilled kills Docker's engine during a run. The lab can only be taken down when the engine runs again.
 func TestDockerKilled(t *testing.T) {
 	docker := onlyLab(t)
 	for _, at := range []string{"routers and hosts", "components are installed"} {
@@ -158,7 +157,7 @@ func TestDockerKilled(t *testing.T) {
 			}
 			must.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 			defer func() {
-				// dockerd gives up where the containerd of the one before still goes, and the next one starts.
+				// dockerd gives up while the containerd of the killed engine still runs; the next start succeeds.
 				must.NoError(t, await.Until(context.WithoutCancel(t.Context()), "setup to start Docker", time.Second, 2*time.Minute,
 					func(ctx context.Context) (bool, string, error) {
 						got := end(t, program(ctx, "setup"))
@@ -234,7 +233,7 @@ func TestTwoUsers(t *testing.T) {
 		home := filepath.Join(t.TempDir(), name)
 		must.NoError(t, os.MkdirAll(filepath.Join(home, ".cache"), 0o700))
 		was := must.Get(os.UserCacheDir())(t)
-		// Nothing needs to be built anew.
+		// The link keeps the image cache: nothing has to be built again.
 		must.NoError(t, os.Symlink(filepath.Join(was, "relapse"), filepath.Join(home, ".cache", "relapse")))
 		env := []string{"HOME=" + home, "XDG_CACHE_HOME=", "SUDO_USER=" + name}
 		for _, key := range []string{"GOCACHE", "GOMODCACHE", "GOPATH"} {
@@ -262,8 +261,7 @@ func TestTwoUsers(t *testing.T) {
 	first.judged("pass", "reproduced")
 }
 
-// TestGuestOutOfMemory fills the memory of a guest with what nobody can take back, so
-// that its kernel ends one process after the other.
+// TestGuestOutOfMemory fills the memory of a guest with files in a tmpfs: its kernel kills one process after the other.
 func TestGuestOutOfMemory(t *testing.T) {
 	docker := onlyLab(t)
 	s := start(t, []string{guestMemory + "=1"}, "run", "ipvs-deadlock", "--variant", "kube-proxy-1.13.2")

@@ -81,7 +81,7 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// ofSSH is an error of another program, with that program's status.
+// ofSSH is an error of another program, with an ExitStatus method of its own.
 type ofSSH struct{ error }
 
 func (ofSSH) ExitStatus() int { return 1 }

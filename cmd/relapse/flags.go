@@ -56,15 +56,15 @@ func (f family) into(set map[string]string, chosen ...framework.Scenario) (map[s
 	return with, nil
 }
 
-// like is the value of --like: a bundle of a cluster that a lab is to be like; empty: not given.
+// like is the value of --like: a bundle of a cluster that a lab resembles; empty: not given.
 type like string
 
 func (l *like) register(cmd *cobra.Command, what string) {
 	cmd.Flags().StringVar((*string)(l), "like", "", what+" of the cluster that a bundle is of (see audit --from), `BUNDLE`")
 }
 
-// of chooses what nobody has chosen as the bundle has it: versions of components that the scenario tests, and the
-// families of its lab.
+// choose takes from the bundle what the user has not chosen: the versions of components that the scenario tests, and
+// the address families of its lab.
 func (l like) choose(s framework.Scenario, with map[string]string, chosen family, tell io.Writer) (map[string]string, family, error) {
 	versions, families, err := qualify.InBundle(string(l), each.Of(s.Tested, framework.Tested.Component)...)
 	if err != nil {
@@ -121,7 +121,7 @@ func (o on) open(ctx context.Context, chosen []framework.Scenario, s *suite.Opti
 	if err := lab.Check(ctx, chosen[0], variants, o.isLab); err != nil {
 		return err
 	}
-	// The report names what the routers are.
+	// The report names the routers' programs.
 	chosen[0].Topology.Routers = slices.Clone(chosen[0].Topology.Routers)
 	for i := range chosen[0].Topology.Routers {
 		chosen[0].Topology.Routers[i].Kind = topology.FRR
@@ -138,7 +138,7 @@ const (
 
 type origin struct {
 	source  string
-	mirrors map[string]string // of vendors' registries, by host
+	mirrors map[string]string // of vendors' registries, by the registry's host
 }
 
 func (o *origin) register(flags *pflag.FlagSet) {
@@ -163,7 +163,7 @@ func (o origin) upstreams() (registry.Upstreams, error) {
 	return from, nil
 }
 
-// subnets is the value of --subnets: a prefix; empty: labs have the documented subnets.
+// subnets is the value of --subnets, a prefix; empty: labs have the documented subnets.
 type subnets string
 
 func (s *subnets) register(cmd *cobra.Command) {
@@ -182,8 +182,7 @@ func (s subnets) prefix() (netip.Prefix, error) {
 	return prefix, nil
 }
 
-// move moves the networks of each scenario's lab into a part of the prefix, so that the labs
-// can exist at the same time.
+// move gives each scenario's lab a part of the prefix, so that the labs can exist at the same time.
 func (s subnets) move(chosen []framework.Scenario) error {
 	prefix, err := s.prefix()
 	if err != nil || s == "" {

@@ -47,7 +47,7 @@ func TestFamilyIsAParameter(t *testing.T) {
 	}
 }
 
-// The machine is asked for the networks of all labs, before anything is built.
+// The check of the machine includes the networks of all labs, before anything is built.
 func TestNeedsNameSubnets(t *testing.T) {
 	catalogue := must.Get(images.Open("../.."))(t)
 	for on, want := range map[subnets]string{"": "10.4.94.0/24", "10.200.0.0/16": "10.200.0.0/24"} {
@@ -61,7 +61,8 @@ func TestNeedsNameSubnets(t *testing.T) {
 	must.Equal(t, "", "inside of masquerade-drift, which cannot move: it is a half of the incident's native CIDR", reason)
 }
 
-// Each scenario of a run has subnets of its own: labs may be kept. Who repeats the run of one gets its part.
+// Each scenario of a run has subnets of its own, because labs may be kept. A repeated run of one scenario gets the same
+// part of the prefix.
 func TestSubnetsOfSeveralScenarios(t *testing.T) {
 	run := runCommand(&settings{})
 	must.NoError(t, run.ParseFlags([]string{"--subnets", "10.200.0.0/16"}))

@@ -18,8 +18,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// A run folder may be an unpacked archive of another person. Each command that reads run
-// folders refuses one that leads out of itself or takes all memory, and writes nothing.
+// A run folder may be an unpacked archive of another person. Each command that reads run folders refuses a folder with
+// paths that lead out of it, or that takes all memory, and writes nothing.
 func TestHostileRuns(t *testing.T) {
 	const evidence = "evidence/cilium-1.11.6"
 	link := func(name, to string) func(*testing.T, string, string) {
@@ -48,12 +48,12 @@ func TestHostileRuns(t *testing.T) {
 		}
 	}
 	all := []string{"page", "judge", "merge", "diff", "archive", "archive --redact"}
-	unpack := []string{"judge", "archive --redact"} // of the record; others do not read it
+	unpack := []string{"judge", "archive --redact"} // the commands that read the record
 	for _, test := range []struct {
 		name     string
 		plant    func(t *testing.T, run, outside string)
 		commands []string
-		status   int // 2 where it is 0
+		status   int // 0: expected is 2
 	}{
 		{"the page is a link", link("report.html", "victim"), all, 0},
 		{"the page's former temporary file is a link", link("report.html.tmp", "victim"), all, 0},
@@ -103,7 +103,7 @@ func TestHostileRuns(t *testing.T) {
 	}
 }
 
-// What a run of another person says is printed as text.
+// Texts in another person's run are printed without control characters.
 func TestHostileText(t *testing.T) {
 	const hostile = "x\x1b]0;owned\a\r\u202e\n```\n@octocat"
 	says := func(r *report.Report) {
@@ -134,8 +134,8 @@ func compressed(t *testing.T, text []byte, window int) []byte {
 	return to.Bytes()
 }
 
-// withWindow is a frame of zstd whose header asks for a window of so many bytes, a power
-// of two (RFC 8878, 3.1.1.1.2), and that holds one empty line.
+// withWindow is a zstd frame of one empty line. Its header asks for a window of so many bytes, a power of two (RFC 8878,
+// 3.1.1.1.2).
 func withWindow(bytes int) []byte {
 	exponent := 0
 	for 1<<(10+exponent) < bytes {
@@ -144,7 +144,7 @@ func withWindow(bytes int) []byte {
 	return []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, byte(exponent << 3), 0x09, 0x00, 0x00, '\n'}
 }
 
-// tree is what a folder holds: each file with its kind and the digest of its text.
+// tree lists the files of a folder, each with its type and the digest of its content.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}

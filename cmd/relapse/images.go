@@ -180,7 +180,8 @@ func printPruned(out io.Writer, p images.Pruned) {
 	if p.Builds > 0 {
 		fmt.Fprintf(out, "removed the folders of %d interrupted builds\n", p.Builds)
 	}
-	fmt.Fprintf(out, "%d images removed, %s freed, %s left\n", len(p.Images), units.HumanSize(float64(p.Freed)), units.HumanSize(float64(p.Kept)))
+	freed, left := units.HumanSize(float64(p.Freed)), units.HumanSize(float64(p.Kept))
+	fmt.Fprintf(out, "%d images removed, %s freed, %s left\n", len(p.Images), freed, left)
 }
 
 func versionsCommand() *cobra.Command {
@@ -247,7 +248,7 @@ func printReleases(out io.Writer, r images.Releases) {
 	}
 }
 
-// mark is a version with a mark that says whether it can be built, and whether it is.
+// mark returns a version with a mark that says whether it can be built, and whether it is built.
 func mark(r images.Release) string {
 	switch {
 	case len(r.Images) == 0:

@@ -30,7 +30,7 @@ func findingsOf(s framework.Scenario) []framework.Finding {
 	return all
 }
 
-// What kubectl-relapse knows of the incidents is what the scenarios say.
+// The incidents embedded in kubectl-relapse equal the incidents of the scenarios.
 func TestIncidents(t *testing.T) {
 	const dir = "../portable/incidents/" // beside testdata
 	files := []string{"catalogue.json"}
@@ -49,7 +49,7 @@ func TestIncidents(t *testing.T) {
 	must.Equal(t, "files", files, each.Of(must.Get(os.ReadDir("portable/incidents"))(t), os.DirEntry.Name))
 }
 
-// kubectl-relapse needs nothing that brings up a lab, and asks a kernel on Linux alone.
+// kubectl-relapse imports no package that brings up a lab, and packages for the kernel on Linux only.
 func TestPluginImportsNoLab(t *testing.T) {
 	labs := `^(github\.com/moby/moby/|sigs\.k8s\.io/kind/|github\.com/osrg/gobgp/v3/pkg/server|` +
 		`github\.com/relapse-dev/relapse/(images|scenarios|topology/(host|lab))(/|$))`

@@ -135,7 +135,7 @@ func asItRan(scenario framework.Scenario, run merge.Shard, stored verdict.Stored
 	return unclassified, nil
 }
 
-// onTheirLabs are the variants of a scenario: one that ran on a second lab has the networks of that lab.
+// onTheirLabs returns the variants of a scenario. A variant that ran on a second lab gets the networks of that lab.
 func onTheirLabs(
 	all []framework.Variant, s framework.Scenario, r report.Report, parameters map[string]string,
 ) ([]framework.Variant, error) {

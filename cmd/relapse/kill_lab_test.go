@@ -35,31 +35,30 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// killPoints says at how many boundaries runs are killed, evenly spread: a number, or
-// "all". Without it there are sampledPoints.
+// killPoints is the environment variable with the number of boundaries at which runs are killed, evenly spread, or
+// "all". The default is sampledPoints.
 const (
 	killPoints    = "RELAPSE_KILL_POINTS"
 	sampledPoints = 4
-	// leastBoundaries is how many a run has at least. With fewer the program does not tell of its steps any more.
+	// leastBoundaries is the least number of boundaries of a run. Fewer mean that the program no longer logs its steps.
 	leastBoundaries = 40
 )
 
 const (
-	// goneWithin bounds how long the kernel and Docker take, after down has ended, to finish what it had them remove.
+	// goneWithin bounds the time after down in which the kernel and Docker finish removing the lab.
 	goneWithin = 10 * time.Second
-	// staysGoneFor is how long nothing may come back: Docker may be making what a
-	// process asked for that was killed then.
+	// staysGoneFor is how long nothing may come back: Docker may still create what the killed process has requested.
 	staysGoneFor = 2 * time.Second
 	toldWithin   = 6 * time.Minute
 )
 
-// killMark is in the environment of every process of a run that is killed, and so in that of its children.
+// killMark is a variable in the environment of a run that is killed, and so in the environment of its children.
 const killMark = "RELAPSE_TEST_KILLED_RUN"
 
-// boundary is a moment that a run tells of: a step begins, or ends.
+// boundary is a line of a run's log: a step begins, or ends.
 type boundary struct {
 	event, scope, step string
-	number             int // of those alike, from 1
+	number             int // counts the boundaries with the same event, scope and step, from 1
 }
 
 func (b boundary) String() string {
@@ -90,11 +89,11 @@ type toldRun struct {
 	stderr     []string
 	stdout     string
 	state      *os.ProcessState
-	lasted     time.Duration // to its end
+	lasted     time.Duration
 }
 
-// follow runs the scenario, and hands on each boundary at the moment when it is told. Where reached
-// says so, the run is killed: its process alone, and not what it has started.
+// follow runs the scenario, and calls reached at each boundary. If reached returns true, the process of the run is
+// killed, and not its children.
 func follow(t *testing.T, env []string, output string, reached func(boundary) (kill bool)) toldRun {
 	t.Helper()
 	out := must.Get(os.Create(filepath.Join(t.TempDir(), "stdout")))(t)
@@ -106,7 +105,7 @@ func follow(t *testing.T, env []string, output string, reached func(boundary) (k
 	defer cancel()
 	cmd := program(ctx, "run", scenario, "--variant", fixed, "--log-level", "debug", "--output", output)
 	cmd.Env = append(cmd.Env, env...)
-	// Files, and not pipes that this process copies from: a child that outlives the run holds its streams open.
+	// Files and not pipes: a child that outlives the run would hold a pipe open.
 	cmd.Stdout, cmd.Stderr = out, write
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	began := time.Now()
@@ -135,7 +134,7 @@ func follow(t *testing.T, env []string, output string, reached func(boundary) (k
 	}()
 	_ = cmd.Wait() // the caller looks at the state
 	run.lasted = time.Since(began)
-	// What is in the pipe is read at once. A child may hold it open.
+	// The rest of the pipe is read at once, and not until its end: a child may hold it open.
 	_ = read.SetReadDeadline(time.Now().Add(time.Second))
 	<-done
 	run.state = cmd.ProcessState
@@ -155,8 +154,8 @@ func listed(t *testing.T, command ...string) []string {
 	return strings.Split(strings.TrimSpace(got.stdout), "\n")
 }
 
-// inventory is all of the machine that a run could leave something in, or take something from: what machineState has,
-// and all of Docker's, rules, routes, namespaces, cgroups, files, and processes of containers.
+// inventory is the state of the machine that a run could change: machineState, all objects of Docker, rules, routes,
+// namespaces, cgroups, files, and processes of containers.
 func inventory(t *testing.T, docker *client.Client) map[string]string {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -189,7 +188,7 @@ func inventory(t *testing.T, docker *client.Client) map[string]string {
 		}
 	}
 
-	// Of namespaces and containers there are processes.
+	// The namespaces of all processes, and the processes that belong to containers.
 	for _, process := range must.Get(filepath.Glob("/proc/[0-9]*"))(t) {
 		if ns, err := os.Readlink(filepath.Join(process, "ns", "net")); err == nil { // it may have ended
 			note("network namespace", ns)
@@ -203,7 +202,7 @@ func inventory(t *testing.T, docker *client.Client) map[string]string {
 	}
 	below := func(kind, dir string, depth int) {
 		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-			if err != nil { // it has gone meanwhile, or was never there
+			if err != nil { // it does not exist, or not any more
 				return nil
 			}
 			note(kind, path)
@@ -227,8 +226,8 @@ func inventory(t *testing.T, docker *client.Client) map[string]string {
 	}
 	below("file", kindlab.StateDir, 8)
 	below("file", "/run/netns", 1)
-	// Not netns: Docker takes a container's namespace away at once, which is a mount, and
-	// the empty file below that within a minute.
+	// Not netns: Docker removes the mount of a container's namespace at once, but the empty file below it up to a
+	// minute later.
 	below("file", "/run/docker/containerd", 5)
 	below("file", "/run/docker/plugins", 1)
 	below("file", "/run/docker/runtime-runc", 2)
@@ -251,7 +250,7 @@ func marked(mark string) []string {
 	for _, path := range environments {
 		text, err := os.ReadFile(path)
 		if err != nil || !slices.Contains(strings.Split(string(text), "\x00"), killMark+"="+mark) {
-			continue // a process that has ended has none
+			continue // the process has ended
 		}
 		command, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
 		all = append(all, fmt.Sprintf("process %s %s", filepath.Base(filepath.Dir(path)), strings.ReplaceAll(string(command), "\x00", " ")))
@@ -259,8 +258,8 @@ func marked(mark string) []string {
 	return all
 }
 
-// bystander is what somebody else has on the machine: a container on a network of its own with a volume, made to look
-// like a node of a kind cluster, an nftables table, and two kubeconfigs. Its name begins almost as ours do.
+// bystander is what another user has on the machine: a container (with a network, a volume, and the labels of a node of
+// a kind cluster), an nftables table, and two kubeconfigs. Its name is similar to the names of labs.
 type bystander struct {
 	docker *client.Client
 	home   string // has a .kube/config
@@ -277,7 +276,7 @@ users: [{name: neighbour, user: {token: theirs}}]
 current-context: neighbour
 `
 
-// newBystander makes one, of the image that labs have their hosts from.
+// newBystander creates a bystander. Its container has the image of the labs' hosts.
 func newBystander(t *testing.T, docker *client.Client) bystander {
 	t.Helper()
 	ctx := t.Context()
@@ -326,7 +325,7 @@ func newBystander(t *testing.T, docker *client.Client) bystander {
 		must.Get(docker.ContainerRemove(context.WithoutCancel(ctx), bystanderName, client.ContainerRemoveOptions{Force: true}))(t)
 	})
 	must.Get(docker.ContainerStart(ctx, bystanderName, client.ContainerStartOptions{}))(t)
-	// The kernel adds routes of its own when it has found an address to be free.
+	// The kernel adds routes only after it has found that no other host has the address.
 	eventually(t, "the bystander's addresses to be in use", 10*time.Second, func() (bool, string) {
 		all := strings.Join(listed(t, "ip", "-oneline", "-6", "address"), "\n")
 		return !strings.Contains(all, " tentative"), all
@@ -334,7 +333,7 @@ func newBystander(t *testing.T, docker *client.Client) bystander {
 	return b
 }
 
-// state is what must not change of it; Docker's lists, rules and processes are in the inventory.
+// state is the part of a bystander that must not change and that is not in the inventory.
 func (b bystander) state(t *testing.T) map[string]string {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -380,7 +379,7 @@ type matrix struct {
 	env    []string // of every run
 	before map[string]string
 	last   boundary
-	// planned are the steps that a whole run's report has, as it names those under way. The others are parts of these.
+	// planned are the steps in the report of a complete run. Other steps are parts of them.
 	planned []string
 	rows    []string
 }
@@ -391,9 +390,8 @@ func (m *matrix) look(t *testing.T) map[string]string {
 	return all
 }
 
-// TestKillAtEachStep kills runs at what they tell of themselves: steps of the scenario, parts of
-// bringing the lab up, and of taking it down, begin and end. The first run goes to its end and says
-// which these are. What a kill has left, down finds, and it touches nothing else.
+// TestKillAtEachStep kills runs at the boundaries of their steps, and of the parts of bringing the lab up and down.
+// The first run is complete: its log has the boundaries. After a kill, down removes the lab and changes nothing else.
 func TestKillAtEachStep(t *testing.T) {
 	docker := onlyLab(t)
 	m := &matrix{docker: docker}
@@ -424,7 +422,7 @@ func TestKillAtEachStep(t *testing.T) {
 			}
 			m.kill(t, slices.Index(whole.boundaries, b)+1, b, env)
 			if t.Failed() {
-				// The next one is to tell what it has left itself.
+				// What this run has left must not count for the next one.
 				_ = end(t, program(context.WithoutCancel(t.Context()), "down"))
 				m.before = m.look(t)
 			}
@@ -432,7 +430,7 @@ func TestKillAtEachStep(t *testing.T) {
 	}
 }
 
-// ownHome is an environment in which another HOME does not take the caches away.
+// ownHome is an environment in which the caches stay in use although HOME is another folder.
 func ownHome(t *testing.T) []string {
 	t.Helper()
 	env := []string{"XDG_CACHE_HOME=" + must.Get(os.UserCacheDir())(t)}
@@ -442,7 +440,7 @@ func ownHome(t *testing.T) []string {
 	return env
 }
 
-// sampled are some of the boundaries, evenly spread, the first and the last among them.
+// sampled returns some of the boundaries, evenly spread, with the first and the last.
 func sampled(t *testing.T, all []boundary) []boundary {
 	t.Helper()
 	wanted := os.Getenv(killPoints)
@@ -462,7 +460,7 @@ func sampled(t *testing.T, all []boundary) []boundary {
 	return points
 }
 
-// kill kills a run at a boundary, takes down what it has left, and looks at the machine and at the run's report.
+// kill kills a run at a boundary, takes down its lab, and checks the machine and the run's report.
 func (m *matrix) kill(t *testing.T, number int, at boundary, env []string) {
 	output, temporary := filepath.Join(t.TempDir(), "reports"), t.TempDir()
 	mark := fmt.Sprintf("%d-%d", os.Getpid(), number)
@@ -476,13 +474,13 @@ func (m *matrix) kill(t *testing.T, number int, at boundary, env []string) {
 		return b == at
 	})
 	must.Equal(t, "told: "+run.says(), false, came.IsZero())
-	// Its process may have ended well between the last boundary and the kill.
+	// The process may have ended by itself between the last boundary and the kill.
 	must.Equal(t, "killed: "+run.says(), true, run.state.Sys().(syscall.WaitStatus).Signaled() || at == m.last)
 
 	left := append(parts(t, m.docker), marked(mark)...)
 	downBegan := time.Now()
 	down := program(t.Context(), "down")
-	down.Env = append(down.Env, env[:len(env)-1]...) // it is no process of the run
+	down.Env = append(down.Env, env[:len(env)-1]...) // without killMark: it is no process of the run
 	took := end(t, down)
 	must.Equal(t, "down", ended{exitExpected, took.stdout, ""}, took)
 	downTook := time.Since(downBegan)
@@ -509,7 +507,7 @@ func (m *matrix) kill(t *testing.T, number int, at boundary, env []string) {
 		number, at, came.Sub(began).Seconds(), counted(left), downTook.Seconds(), rest, reported, judged))
 }
 
-// isGone waits until nothing differs from before, and then sees that nothing comes back.
+// isGone waits until nothing differs from the state before, and then checks that nothing comes back.
 func (m *matrix) isGone(t *testing.T, still func() []string) error {
 	look := func(clean bool) await.Condition {
 		return func(context.Context) (bool, string, error) {
@@ -568,7 +566,7 @@ func (m *matrix) report(t *testing.T, output string, at boundary) (reported, jud
 	got := end(t, program(t.Context(), "judge", runs[0]))
 	sentence, more, _ := strings.Cut(strings.TrimSpace(got.stderr), "\n")
 	switch {
-	case got.status == exitInconclusive && got.stdout == "" && more == "": // nothing to judge, and why
+	case got.status == exitInconclusive && got.stdout == "" && more == "": // one line: why nothing can be judged
 	case slices.Contains([]int{exitExpected, exitUnexpected}, got.status) && got.stderr == "":
 		sentence, _, _ = strings.Cut(got.stdout, "\n")
 	default:
@@ -579,7 +577,7 @@ func (m *matrix) report(t *testing.T, output string, at boundary) (reported, jud
 	return reported, fmt.Sprintf("%d: %s", got.status, sentence)
 }
 
-// counted says how many of each kind there are of things, each named with its kind first.
+// counted counts things by kind, which is the first word of each.
 func counted(things []string) string {
 	var kinds []string
 	count := map[string]int{}
@@ -596,7 +594,7 @@ func counted(things []string) string {
 	return strings.Join(all, ", ")
 }
 
-// print prints the matrix, as Markdown, and keeps it beside the reports.
+// print prints the matrix as Markdown, and writes it to the folder of the reports.
 func (m *matrix) print(t *testing.T, total int) {
 	table := fmt.Sprintf("%d of %d boundaries at which a run of %s was killed, and then `relapse down`:\n\n", len(m.rows), total, scenario) +
 		"| | killed when | after | what was left | down took | left after down | report | judge |\n" +

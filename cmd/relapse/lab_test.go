@@ -29,8 +29,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/rtnl"
 )
 
-// The tests of this file run relapse as its users do, on real labs. Each
-// leaves the machine as it found it, and says so if it cannot.
+// The tests of this file run relapse as its users do, on real labs. A test fails if it leaves the machine changed.
 
 const (
 	scenario = "node-drain"
@@ -47,11 +46,10 @@ func dockerEngine(t *testing.T) *client.Client {
 	return docker
 }
 
-// parts lists what there is of any lab on this machine. It looks for itself
-// and does not ask package kindlab, whose word is what is being tested.
+// parts lists all parts of labs on this machine. It does not use package kindlab, which is under test.
 func parts(t *testing.T, docker *client.Client) []string {
 	t.Helper()
-	ctx := context.WithoutCancel(t.Context()) // also at clean-up
+	ctx := context.WithoutCancel(t.Context()) // it is also called at clean-up
 	var all []string
 	for _, c := range must.Get(docker.ContainerList(ctx, client.ContainerListOptions{All: true}))(t).Items {
 		if name := strings.TrimPrefix(c.Names[0], "/"); strings.HasPrefix(name, "relapse-") || c.Labels["dev.relapse.lab"] != "" {
@@ -96,7 +94,7 @@ func nothingLeft(t *testing.T, docker *client.Client) {
 	must.Equal(t, "left behind", nil, parts(t, docker))
 }
 
-// counters are the files of /proc/sys that the kernel itself changes, or that cannot be read without effect.
+// counters are the files of /proc/sys that the kernel itself changes, or whose reading has an effect.
 var counters = []string{"aio-nr", "dentry-state", "file-nr", "inode-nr", "inode-state", "ns_last_pid", "perf_event_max_sample_rate", "stat_refresh", "tainted"}
 
 func machineState(t *testing.T, docker *client.Client) map[string]string {
@@ -140,7 +138,7 @@ func machineState(t *testing.T, docker *client.Client) map[string]string {
 	return state
 }
 
-// onlyLab makes sure that no lab is there, and that none is there when the test ends and the machine is as it was.
+// onlyLab fails the test unless there is no lab now and at the end of the test, when the machine must be unchanged.
 func onlyLab(t *testing.T) *client.Client {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -184,7 +182,7 @@ func differences(before, after map[string]string) []string {
 type session struct {
 	t        *testing.T
 	cmd      *exec.Cmd
-	scenario string // whose lab it has
+	scenario string
 	dir      string // of the reports
 
 	mu     sync.Mutex
@@ -193,8 +191,8 @@ type session struct {
 	exited chan struct{}
 }
 
-// start runs a command of relapse on a scenario in the background, in a process group of its own as
-// a shell would. If it runs on when the test ends it is killed, and its lab is taken down.
+// start runs a command of relapse on a scenario in the background, in a process group of its own as a shell does. At the
+// end of the test a running command is killed, and its lab is taken down.
 func start(t *testing.T, env []string, args ...string) *session {
 	t.Helper()
 	s := &session{t: t, scenario: args[1], exited: make(chan struct{})}
@@ -221,7 +219,7 @@ func start(t *testing.T, env []string, args ...string) *session {
 	}()
 	go func() {
 		defer close(s.exited)
-		_ = s.cmd.Wait() // the status is looked at below
+		_ = s.cmd.Wait() // the status is checked below
 	}()
 	t.Cleanup(func() {
 		if s.ended() {
@@ -234,8 +232,8 @@ func start(t *testing.T, env []string, args ...string) *session {
 	return s
 }
 
-// reportsDir is where a run that is part of a test reports to: below the folder that
-// RELAPSE_REPORTS names, where it outlives the test, or else in a folder that goes with it.
+// reportsDir is the folder for the reports of a test's runs: below the folder RELAPSE_REPORTS, where they outlive the
+// test, or a temporary one.
 func reportsDir(t *testing.T) string {
 	t.Helper()
 	keep := os.Getenv("RELAPSE_REPORTS")
@@ -250,7 +248,7 @@ func reportsDir(t *testing.T) string {
 // signal sends a signal to the process alone, if it is still there.
 func (s *session) signal(sig os.Signal) { _ = s.cmd.Process.Signal(sig) }
 
-// ctrlC does what a terminal does: all processes of the group get it, also those that relapse has started.
+// ctrlC sends SIGINT to all processes of the group, as a terminal does: also to the processes that relapse has started.
 func (s *session) ctrlC() { _ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGINT) }
 
 func (s *session) hasChild(name string) bool {
@@ -281,7 +279,7 @@ func (s *session) output() string {
 	return strings.Join(s.lines, "\n")
 }
 
-// printed waits for a text. The bound is for each line before it: a slow machine has more time, and a run that stands has not.
+// printed waits for a text. Each new line begins the bound anew: a slow run has more time, and a run that hangs has not.
 func (s *session) printed(text string, bound time.Duration) {
 	s.t.Helper()
 	for before := ""; !strings.Contains(before, text); {
@@ -324,7 +322,7 @@ func (s *session) interrupted(docker *client.Client) {
 	nothingLeft(s.t, docker)
 }
 
-// killed kills the run outright. What it leaves, by a part of its name, down finds, twice in a row.
+// killed kills the run by SIGKILL. It has left something with leaves in its name, and down can be called twice.
 func (s *session) killed(docker *client.Client, leaves string) {
 	s.t.Helper()
 	s.signal(syscall.SIGKILL)
@@ -339,7 +337,7 @@ func (s *session) killed(docker *client.Client, leaves string) {
 	nothingLeft(s.t, docker)
 }
 
-// judged asserts the verdicts of the run and of its one variant, which it returns.
+// judged asserts the verdicts of the run and of its one variant, and returns the variant.
 func (s *session) judged(run, variant string) report.Variant {
 	s.t.Helper()
 	r := s.report()
@@ -375,7 +373,7 @@ func inside(t *testing.T, member string, command ...string) (string, error) {
 	return string(out), err
 }
 
-// TestUpstreamThatIsNotThere wants the vendors' images from a registry that does not have them.
+// TestUpstreamThatIsNotThere takes the vendors' images from a registry that does not answer.
 func TestUpstreamThatIsNotThere(t *testing.T) {
 	docker := onlyLab(t)
 	// Nobody listens on the port of tcpmux.
@@ -392,7 +390,7 @@ func TestInterrupt(t *testing.T) {
 	uplinks := startCapture(t)
 	for _, test := range []struct {
 		name string
-		// reached waits until the run is where it is to be interrupted.
+		// reached waits until the run is at the point of the interrupt.
 		reached func(*session)
 		stop    func(*session)
 	}{
@@ -425,7 +423,7 @@ func TestInterrupt(t *testing.T) {
 		s.signal(syscall.SIGTERM)
 		s.printed("interrupted: changes are undone", time.Minute)
 		eventually(t, "the second signal to end it", time.Minute, func() (bool, string) {
-			s.signal(syscall.SIGTERM) // nothing, if it has ended
+			s.signal(syscall.SIGTERM) // no effect if it has ended
 			return s.ended(), s.output()
 		})
 		names := "left on this machine: parts of " + scenario + "; remove them: relapse down " + scenario + "\n"
@@ -454,8 +452,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// fullDisk is a command that runs relapse with an image cache on a small file system of its own, in
-// a mount namespace of its own: it goes with the process, however that ends.
+// fullDisk is a command that runs relapse with an image cache on a small file system. The file system is mounted in a
+// mount namespace of its own, so it ends with the process.
 func fullDisk(t *testing.T, size string, args ...string) *exec.Cmd {
 	t.Helper()
 	self := must.Get(os.Executable())(t)

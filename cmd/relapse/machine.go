@@ -28,8 +28,8 @@ import (
 
 const modulePath = "github.com/relapse-dev/relapse"
 
-// sourceRoot finds relapse's own source, from which images are built: what a distributed program has in itself;
-// otherwise the folder above the program, or above the working directory, that has relapse's go.mod.
+// sourceRoot finds relapse's source, from which images are built: the source embedded in a distributed program, or else
+// the folder above the program, or above the working directory, that has relapse's go.mod.
 func sourceRoot() (string, error) {
 	if len(packedSource) > 0 {
 		return unpacked(packedSource)
@@ -50,8 +50,8 @@ func sourceRoot() (string, error) {
 				}
 				return dir, nil
 			}
-			// What is above the program need not be ours: a go.mod in /tmp that cannot be
-			// read, or that is a folder, is not the source.
+			// The folders above the program may be another user's: a go.mod in /tmp that cannot be read, or that is a
+			// folder, is not the source.
 			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EISDIR) {
 				return "", fmt.Errorf("finding relapse's source: %w", err)
 			}
@@ -65,9 +65,8 @@ func sourceRoot() (string, error) {
 
 var errNoSource = usagef("relapse builds its images from its own source, and cannot find it: run it from a checkout")
 
-// trusted returns an error where a file of relapse's source belongs to a user who is neither
-// root, nor the one who runs relapse, nor the one who called sudo: what is built from the
-// source runs as root, and any user can place a go.mod in /tmp.
+// trusted returns an error if a file of relapse's source belongs neither to root, nor to the user who runs relapse, nor
+// to the user who called sudo: images built from the source run as root, and any user can place a go.mod in /tmp.
 func trusted(file string, uid int, sudo string) error {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -100,7 +99,7 @@ func openCatalogue() (*images.Catalogue, string, error) {
 	}
 	catalogue, err := images.Open(root)
 	if err != nil {
-		return nil, "", usagef("%w", err) // recipes are input, and checked as such
+		return nil, "", usagef("%w", err) // the recipes of images are input
 	}
 	return catalogue, root, nil
 }
@@ -178,8 +177,8 @@ func versionCommand() *cobra.Command {
 	}
 }
 
-// unpacked is the source tree that a distributed program has in itself, in the user's cache folder: images are built
-// from it. archive is a zip file, as git archive writes it. A folder that is there was unpacked as a whole.
+// unpacked returns the folder of the source that is embedded in a distributed program, in the user's cache folder.
+// archive is a zip file by git archive. A folder that exists is complete.
 func unpacked(archive []byte) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -208,17 +207,17 @@ func unpacked(archive []byte) (string, error) {
 	if err := os.Chmod(partial, 0o755); err != nil {
 		return "", fmt.Errorf("unpacking relapse's source: %w", err)
 	}
-	// Another run of relapse may have unpacked it meanwhile.
+	// Another process of relapse may have unpacked it meanwhile.
 	if err := os.Rename(partial, dir); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("unpacking relapse's source: %w", err)
 	}
 	return dir, nil
 }
 
-// sourceOfRoot is where root unpacks the source if others may write to the cache folder: root builds from it.
+// sourceOfRoot is the folder in which root unpacks the source if other users may write to the cache folder.
 var sourceOfRoot = "/var/cache/relapse/source"
 
-// ofRoot reports whether root alone may write to a folder and to those above it, as far as they are there.
+// ofRoot reports whether only root may write to a folder and to the folders above it. Missing folders are skipped.
 func ofRoot(dir string) bool {
 	for ; dir != "/"; dir = filepath.Dir(dir) {
 		info, err := os.Lstat(dir)
@@ -232,8 +231,8 @@ func ofRoot(dir string) bool {
 	return true
 }
 
-// unpack writes the files of an archive to a folder. Only their owner may write to them, whatever
-// this process allows for others: images are built from them.
+// unpack writes the files of an archive to a folder. Only their owner may write to them, whatever the umask: images are
+// built from them.
 func unpack(dir string, archive []byte) error {
 	files, err := zip.NewReader(bytes.NewReader(archive), int64(len(archive)))
 	if err != nil {

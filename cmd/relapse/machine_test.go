@@ -13,7 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// packed is a zip file of files with their modes, each with its own name as its content.
+// packed is a zip archive of files with these modes. The content of each file is its name.
 func packed(t *testing.T, files map[string]os.FileMode) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -30,7 +30,7 @@ func packed(t *testing.T, files map[string]os.FileMode) []byte {
 // A distributed program unpacks its source once, as a whole or not at all.
 func TestUnpacked(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	defer syscall.Umask(syscall.Umask(0)) // others may not write even so
+	defer syscall.Umask(syscall.Umask(0)) // even then others may not write
 	files := map[string]os.FileMode{"go.mod": 0o644, "images/tor/install.sh": 0o755}
 	archive := packed(t, files)
 	dir := must.Get(unpacked(archive))(t)
@@ -70,7 +70,7 @@ func TestUnpackedByRoot(t *testing.T) {
 	sourceOfRoot = filepath.Join(t.TempDir(), "root")
 	for name, test := range map[string]struct {
 		change func(cache string) error
-		below  string // a folder of it, which is there
+		below  string // a folder below it that exists
 		moved  bool
 	}{
 		"root's":             {func(string) error { return nil }, "", false},
@@ -90,8 +90,8 @@ func TestUnpackedByRoot(t *testing.T) {
 	}
 }
 
-// What is built from relapse's source runs as root. A go.mod above the working directory,
-// such as in /tmp, can be of any user.
+// Images built from relapse's source run as root, and a go.mod above the working directory, such as in /tmp, may belong
+// to any user.
 func TestSourceOfAnother(t *testing.T) {
 	file := must.Write(t, filepath.Join(t.TempDir(), "go.mod"), "module "+modulePath+"\n")
 	owner := os.Geteuid()

@@ -33,7 +33,7 @@ func main() { os.Exit(run(os.Args[1:])) }
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	before, _ := kindlab.WithState() // labs that stay up are not this command's
+	before, _ := kindlab.WithState() // labs of earlier commands
 	defer context.AfterFunc(ctx, func() { endAtNextSignal(before) })()
 	root := command()
 	root.SetArgs(args)
@@ -54,7 +54,7 @@ func complaint(ctx context.Context, err error) string {
 	case errors.Is(err, engine.ErrInterrupted):
 		return err.Error()
 	case ctx.Err() == nil && client.IsErrConnectionFailed(err) && several(err):
-		// All steps, and taking the lab down, have failed for one reason.
+		// All steps, and taking the lab down, have failed for the same reason.
 		return "Docker stopped answering: start it (see relapse doctor), and remove what is left of the lab (relapse down)"
 	}
 	return portable.Complaint(ctx, err)
@@ -73,14 +73,14 @@ func several(err error) bool {
 	return false
 }
 
-// ignoreBrokenPipe has writes to a closed pipe fail. Otherwise the signal would end this
-// process before its labs are down.
+// ignoreBrokenPipe makes writes to a closed pipe fail. Otherwise SIGPIPE would end this process before its labs are
+// down.
 func ignoreBrokenPipe() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 type settings struct {
 	portable.Settings
 	noColor bool
-	// shown is the display of this process. The log is written through it if both are on one terminal.
+	// shown is the display of this process. The log is written through it if both are on the same terminal.
 	shown atomic.Pointer[display.Display]
 }
 
@@ -104,7 +104,7 @@ func (s *settings) display(l display.Look) *display.Display {
 	return d
 }
 
-// notes is where a command says what it does, beside its results.
+// notes is the writer for messages that are not results.
 func (s *settings) notes() io.Writer {
 	if s.Quiet {
 		return io.Discard
@@ -166,7 +166,8 @@ const (
 
 func usagef(format string, args ...any) error { return status.Input(format, args...) }
 
-// judgedAs is how a command ends with a verdict. Broken is why parts of the run could not be judged; it may be nil.
+// judgedAs returns the error of a command that ends with a verdict. broken is why parts of the run could not be judged;
+// it may be nil.
 func judgedAs(v framework.RunVerdict, broken error) error {
 	switch {
 	case v == framework.Fail:
@@ -186,7 +187,7 @@ func exitStatus(ctx context.Context, err error) int {
 
 func statusOf(err error) int { return portable.StatusOf(ofDocker(err)) }
 
-// ofDocker gives an error of a Docker that does not answer its exit status: a machine that cannot run it.
+// ofDocker gives the error of a Docker engine that does not answer the exit status of a machine that cannot run relapse.
 func ofDocker(err error) error {
 	if client.IsErrConnectionFailed(err) {
 		return status.Machine("%w", err)
@@ -194,8 +195,7 @@ func ofDocker(err error) error {
 	return err
 }
 
-// remains returns an error that names the labs that this process has left, besides those of before,
-// which it may have used again.
+// remains returns an error that names the labs that this process has left. The labs in before are not its own.
 func remains(before []string) error {
 	labs, err := kindlab.OwnWithState()
 	labs = slices.DeleteFunc(labs, func(lab string) bool { return slices.Contains(before, lab) })
@@ -205,8 +205,8 @@ func remains(before []string) error {
 	return err
 }
 
-// oneSignal is how long a second signal is taken for the first one: timeout and make send it to
-// a process and to its group.
+// oneSignal is the time in which a second signal counts as the first one: timeout and make send a signal to a process
+// and to its group.
 const oneSignal = time.Second
 
 func endAtNextSignal(before []string) {

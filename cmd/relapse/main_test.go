@@ -17,16 +17,15 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// asProgram makes the test binary be relapse: the tests run the program as a process of its own,
-// with its exit status and its two streams, and need no second build for it.
+// asProgram is an environment variable with which the test binary is relapse. So tests get the exit status and the two
+// streams of a process without a second build.
 const asProgram = "RELAPSE_TEST_AS_PROGRAM"
 
-// rolesExchanged makes that program take every fixed version for an affected
-// one, and the other way round, as a wrong declaration would.
+// rolesExchanged makes that program exchange affected and fixed versions, as a wrong declaration would.
 const rolesExchanged = "RELAPSE_TEST_ROLES_EXCHANGED"
 
-// exchangeRoles declares variants wrongly. The variants that are now affected expect the
-// findings of the ones that were.
+// exchangeRoles exchanges affected and fixed variants, and moves the expected findings to the variants that become
+// affected.
 func exchangeRoles(variants []framework.Variant) {
 	first := slices.IndexFunc(variants, func(v framework.Variant) bool { return v.Role == framework.Affected })
 	named := variants[first].Script().Expected
@@ -52,11 +51,11 @@ func TestMain(m *testing.M) {
 		for i, s := range scenarios.All {
 			if os.Getenv(rolesExchanged) != "" {
 				exchangeRoles(s.Variants)
-				scenarios.All[i].Incident.Facts = nil // their steps are the other variants' now
+				scenarios.All[i].Incident.Facts = nil // their steps belong to other variants now
 			}
 			if os.Getenv(withoutRemedies) != "" {
 				changeScripts(s.Variants, leaveRemediesOut)
-				scenarios.All[i].Incident.Facts = nil // some are remedies' steps
+				scenarios.All[i].Incident.Facts = nil // some refer to steps of remedies
 			}
 			if os.Getenv(guestMemory) != "" {
 				changeScripts(s.Variants, takeGuestMemory)
@@ -67,8 +66,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// program is the command line of relapse with arguments. It works from the
-// package's folder unless Dir is set, and so finds the source.
+// program is a command of relapse. Its default folder is the folder of this package, so it finds the source.
 func program(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
 	cmd.Env = append(os.Environ(), asProgram+"=1")
@@ -80,12 +78,12 @@ type ended struct {
 	stdout, stderr string
 }
 
-// end runs a program to its end. It must not take longer than a minute.
+// end runs a program to its end, within a minute.
 func end(t *testing.T, cmd *exec.Cmd) ended {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	cmd.WaitDelay = time.Second // what it started may hold its streams open
+	cmd.WaitDelay = time.Second // its children may hold the streams open
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -101,14 +99,14 @@ func (e ended) prints(t *testing.T, status int, words ...string) {
 	must.Contain(t, e.stdout, words...)
 }
 
-// complains is prints of standard error.
+// complains is like prints, for standard error.
 func (e ended) complains(t *testing.T, status int, words ...string) {
 	t.Helper()
 	must.Equal(t, e, status, e.status)
 	must.Contain(t, e.stderr, words...)
 }
 
-// ran runs another program in a folder to its end. One that fails ends the test.
+// ran runs another program in a folder to its end. A failure ends the test.
 func ran(t *testing.T, dir string, command ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
@@ -134,7 +132,7 @@ func relapse(t *testing.T, args ...string) ended {
 
 // Variables that change the scenarios of that program, each set to 1.
 const (
-	// withoutRemedies leaves precursors and remedies out, which take the time of several runs.
+	// withoutRemedies leaves out precursors and remedies, which take the time of several runs.
 	withoutRemedies = "RELAPSE_TEST_WITHOUT_REMEDIES"
 	// guestMemory leaves a guest of ipvs-deadlock without memory, right before the fault.
 	guestMemory = "RELAPSE_TEST_GUEST_MEMORY"
@@ -152,7 +150,7 @@ func changeScripts(variants []framework.Variant, change func(*framework.Script))
 
 func leaveRemediesOut(s *framework.Script) { s.Precursors, s.Remedies = nil, nil }
 
-// takeGuestMemory makes the fault fill a guest's memory: what is in a tmpfs, no kernel can take back.
+// takeGuestMemory makes the fault fill a guest's memory by files in a tmpfs, which the kernel cannot reclaim.
 func takeGuestMemory(s *framework.Script) {
 	inject := s.Fault.Inject
 	s.Fault.Inject = func(ctx context.Context, r *framework.Run) error {

@@ -22,8 +22,7 @@ import (
 
 // The tests of this file take many minutes: make test-all runs them.
 
-// TestOneLab takes one lab through all that can be tried on it, in turn. What
-// it must show comes from report.json as well as from the status.
+// TestOneLab runs all that can be tested on one lab, one after the other. It checks exit statuses and report.json.
 func TestOneLab(t *testing.T) {
 	docker := onlyLab(t)
 	run := func(variant string, more ...string) []string {
@@ -62,7 +61,7 @@ func TestOneLab(t *testing.T) {
 		if out, err := inside(t, "outside", "ping", "-c", "1", "-W", "1", "10.4.94.32"); err != nil {
 			t.Fatalf("ping works for nobody: %v, %s", err, out)
 		}
-		for _, way := range []string{"", "10.4.36.1"} { // over the routers, and past them
+		for _, way := range []string{"", "10.4.36.1"} { // over the routers, and around them
 			if way != "" {
 				if out, err := inside(t, "outside", "ip", "route", "add", strangers.String(), "via", way); err != nil {
 					t.Fatalf("%v: %s", err, out)
@@ -70,7 +69,7 @@ func TestOneLab(t *testing.T) {
 				defer inside(t, "outside", "ip", "route", "del", strangers.String(), "via", way)
 			}
 			_, err := inside(t, "outside", "ping", "-c", "3", "-i", "0.2", "-W", "1", stranger.String())
-			must.Fail(t, err, "") // no stranger answers
+			must.Fail(t, err, "") // nothing outside of the lab answers
 		}
 		uplinks.quiet(t)
 	})
@@ -102,7 +101,7 @@ func TestOneLab(t *testing.T) {
 	})
 }
 
-// TestIPVSDeadlock is what must fail of the scenario ipvs-deadlock.
+// TestIPVSDeadlock runs the scenario ipvs-deadlock in the ways in which it must fail.
 func TestIPVSDeadlock(t *testing.T) {
 	docker := onlyLab(t)
 	const name = "ipvs-deadlock"
@@ -130,8 +129,8 @@ func TestIPVSDeadlock(t *testing.T) {
 	})
 }
 
-// TestSecondLab runs the variants of a scenario in two labs: none of their packets leaves the
-// machine, and nothing of either is left, also after a signal while the second comes up.
+// TestSecondLab runs the variants of a scenario in two labs. No packet of a lab leaves the machine, and both labs are
+// removed, also after a signal while the second lab is brought up.
 func TestSecondLab(t *testing.T) {
 	docker := onlyLab(t)
 	fakeUplink(t)
@@ -168,7 +167,7 @@ func TestUp(t *testing.T) {
 	up := whole(t, exitExpected, nil, "up", scenario)
 	must.Contain(t, up.output(), "kubeconfig of cluster k8s: "+filepath.Join(kindlab.StateDir, scenario))
 	s := start(t, nil, "run", scenario, "--variant", affected, "--reuse")
-	s.printed("lab is up", time.Minute) // what comes next is the installation
+	s.printed("lab is up", time.Minute) // next comes the installation
 	s.ctrlC()
 	s.interrupted(docker)
 }
@@ -180,7 +179,7 @@ func TestImageThatDoesNotBuild(t *testing.T) {
 	if err := exec.Command("git", "-C", "../..", "ls-files").Run(); err != nil {
 		t.Skipf("no checkout to copy: %v", err)
 	}
-	// What is deleted, and not committed yet, is left out.
+	// Files whose deletion is not committed yet are left out.
 	ran(t, "../..", "sh", "-c", "git ls-files -z | tar --create --null --files-from=- --ignore-failed-read | tar --extract --directory="+dir)
 	recipe := filepath.Join(dir, "images", "host", "image.yaml")
 	text := must.Read(t, recipe)

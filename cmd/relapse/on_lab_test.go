@@ -36,9 +36,9 @@ type onLab struct {
 	scenario, dir string
 }
 
-// TestOnContainerlab runs each scenario that may be run on a lab of somebody else's on what
-// containerlab deploys of its exported folder, with the images of this tree. The runs pass, and
-// leave objects, routes, links, rules, sysctls, files and containers as they were.
+// TestOnContainerlab exports each scenario that may run on another lab, deploys it by containerlab with the images of
+// this tree, and runs it there. The runs pass, and leave objects, routes, links, rules, sysctls, files and containers
+// as they were.
 func TestOnContainerlab(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("labs need root")
@@ -74,7 +74,7 @@ func deploy(t *testing.T, docker *client.Client, name, path string) onLab {
 		cmd.Env = append(os.Environ(), "PATH="+path, "CLAB_VERSION_CHECK=disable", "KUBECONFIG="+filepath.Join(l.dir, "kubeconfig")) // kind writes it
 		out, err := cmd.CombinedOutput()
 		t.Logf("lab.sh %s:\n%s", command, out)
-		if err != nil || bytes.Contains(out, []byte("level=error")) { // commands that fail do not fail containerlab
+		if err != nil || bytes.Contains(out, []byte("level=error")) { // containerlab succeeds if a command fails
 			t.Fatalf("lab.sh %s: %v, or it reports errors", command, err)
 		}
 	}
@@ -89,7 +89,7 @@ func deploy(t *testing.T, docker *client.Client, name, path string) onLab {
 	return l
 }
 
-// refuses holds runs against a lab that does not fit, or is none.
+// refuses checks that runs on a wrong lab, or without a lab, are refused.
 func (l onLab) refuses(before map[string][]string) {
 	kubectl := func(args ...string) {
 		inContainer(l.T, "k8s-control-plane", append([]string{"kubectl", "--kubeconfig=/etc/kubernetes/admin.conf"}, args...)...)
@@ -126,8 +126,8 @@ func (l onLab) refuses(before map[string][]string) {
 	same(l.T, "refused runs", before, l.state())
 }
 
-// byKubeconfig runs the affected variant on the same lab, of which there are a kubeconfig and a
-// file of routers that calls them by other names: routers and host are found by their addresses.
+// byKubeconfig runs the affected variant on the same lab, by a kubeconfig and a file with other names of the routers:
+// routers and host are found by their addresses.
 func (l onLab) byKubeconfig(before map[string][]string) {
 	declared := must.Get(scenarioNamed(l.scenario))(l)
 	l.passes("the run by a kubeconfig", before, append([]string{"--variant", declared.Variants[0].Name, "--on"}, l.kubeconfig()...)...)
@@ -164,7 +164,7 @@ func same(t *testing.T, what string, before, after map[string][]string) {
 	}
 }
 
-// containers are those of containerlab and kind for this lab, and those that relapse adds beside them.
+// containers are the names of this lab's containers: of containerlab, of kind, and of relapse.
 func (l onLab) containers() []string {
 	l.Helper()
 	all := must.Get(l.docker.ContainerList(context.WithoutCancel(l.Context()), client.ContainerListOptions{All: true}))(l).Items
@@ -178,7 +178,7 @@ func (l onLab) containers() []string {
 	return names
 }
 
-// state is what there is of the lab, by where it is, as its own programs say it.
+// state is the state of the lab by its place, as printed by the programs of the lab.
 func (l onLab) state() map[string][]string {
 	l.Helper()
 	state := map[string][]string{"containers": l.containers()}
@@ -193,7 +193,7 @@ func (l onLab) state() map[string][]string {
 	state["cluster"] = lines("k8s-control-plane", "export KUBECONFIG=/etc/kubernetes/admin.conf; "+objects)
 	for _, c := range state["containers"] {
 		name, _, _ := strings.Cut(c, " ")
-		// Without indexes: a cable that is laid again has a new one.
+		// Without indexes: a link that is created again has a new one.
 		const links = `; ip -o link | sed -E "s/^[0-9]+: //; s/[@:].*//"`
 		addresses := `{ ip -4 route; ip -4 -o address | sed -E "s/^[0-9]+: //; s/valid_lft.*//"; }`
 		if strings.HasPrefix(name, "k8s-") {
@@ -229,7 +229,7 @@ func dockerHas(t *testing.T, docker *client.Client, name string) bool {
 }
 
 // buildContainerlab builds containerlab from its module, and returns the folder of the program. One of its dependencies
-// is not served any more, and one is under another name. On a machine without modules it must not read their list.
+// is no longer available, and one has another name. It must not read /proc/modules, which some machines do not have.
 func buildContainerlab(t *testing.T) string {
 	t.Helper()
 	const module = "github.com/srl-labs/containerlab@v0.60.0"
@@ -250,7 +250,7 @@ func buildContainerlab(t *testing.T) string {
 	edit := func(name string, change func(string) string) {
 		path := filepath.Join(dir, name)
 		text := must.Read(t, path)
-		must.NoError(t, os.Chmod(path, 0o644)) // files of the module cache are read-only
+		must.NoError(t, os.Chmod(path, 0o644)) // it is read-only, as files of the module cache are
 		must.Write(t, path, change(string(text)))
 	}
 	edit("go.mod", func(text string) string {
@@ -275,9 +275,9 @@ for d in mgmtd zebra staticd bgpd; do /usr/lib/frr/$d & done
 until vtysh -d bgpd -c "show version" && vtysh -d staticd -c "show version"; do sleep 0.1; done >/dev/null 2>&1
 `
 
-// withImagesOfThisTree puts the images of this tree into a file of containerlab: no registry is
-// asked. FRR's own image starts its daemons from frr.conf; ours has another program first, so
-// that the node's command does it. kind's own image of a node has the images of the control plane.
+// withImagesOfThisTree replaces the images in a file of containerlab by images of this tree: no registry is needed.
+// The image of FRR does not start its daemons by itself, so the command of the node does. The image of a node gets the
+// images of the control plane, as kind's own image has them.
 func (l onLab) withImagesOfThisTree() {
 	t, docker, path := l.T, l.docker, filepath.Join(l.dir, l.scenario+".clab.yml")
 	t.Helper()
@@ -317,7 +317,7 @@ func (l onLab) withImagesOfThisTree() {
 	must.Write(t, path, string(must.Get(yaml.Marshal(file))(t)))
 }
 
-// loadedImages builds images of this tree and loads them into Docker. It returns by what Docker knows each.
+// loadedImages builds images of this tree and loads them into Docker. It returns Docker's name of each.
 func loadedImages(t *testing.T, docker *client.Client, refs ...string) map[string]string {
 	t.Helper()
 	catalogue := must.Get(images.Open("../.."))(t)
@@ -329,8 +329,8 @@ func loadedImages(t *testing.T, docker *client.Client, refs ...string) map[strin
 	return loaded
 }
 
-// nodeWithImages makes an image of a node with the control plane's images in its containerd,
-// as kind's own have them, and returns its name.
+// nodeWithImages makes an image of a node with the control plane's images in its containerd, as kind's images have
+// them, and returns its name.
 func nodeWithImages(t *testing.T, docker *client.Client, loaded map[string]string, node string, controlPlane []string) string {
 	t.Helper()
 	const name = "relapse.dev/node-with-images:test"

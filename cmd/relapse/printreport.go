@@ -17,7 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
-// printReport prints the first screen of a scenario's page. It must make sense by itself.
+// printReport prints a summary of a run, which must make sense without the report's page.
 func printReport(out io.Writer, r report.Report, output string) {
 	dir := filepath.Join(output, r.Scenario, r.Run)
 	lines := []string{fmt.Sprintf("%s: %s%s", r.Scenario, strings.ToUpper(r.Result()), reservation(r))}
@@ -56,7 +56,7 @@ func widthOf(out io.Writer) int {
 	return width
 }
 
-// reservation says what a verdict is limited to; empty for a complete run.
+// reservation says what limits a verdict; empty for a complete run.
 func reservation(r report.Report) string {
 	switch {
 	case r.Ablated == string(verdict.AblateAll):

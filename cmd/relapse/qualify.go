@@ -70,7 +70,7 @@ func qualifyCommand(s *settings) *cobra.Command {
   relapse qualify metallb 0.14.8 0.14.9`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 && (len(o.Files) > 0 || o.like != "") {
-				return nil // the values' file has FROM, or the bundle
+				return nil // FROM is in the file of the values, or in the bundle
 			}
 			if o.like != "" && len(args) < 2 {
 				return portable.ExactArgs(2, "the name of a component and TO, such as cilium 1.19.5")(cmd, args)
@@ -106,8 +106,10 @@ func qualifyCommand(s *settings) *cobra.Command {
 	o.Values.Register(flags)
 	flags.StringSliceVar(&o.without, "without", nil,
 		"go on without what your values ask for and this machine's kernel lacks, `FEATURES`: netkit, encryption, geneve, ipip")
-	flags.StringVar(&o.like, "like", "", "take FROM, values, configuration and objects, where nothing else gives them, from a bundle (see audit --from), `BUNDLE`")
-	flags.StringVar(&o.manifests, "manifests", "", "objects of the component's own types (MetalLB's, or of Cilium's BGP and layer 2), `FILE` or folder; - is standard input")
+	flags.StringVar(&o.like, "like", "", "take FROM, values, configuration and objects, "+
+		"where nothing else gives them, from a bundle (see audit --from), `BUNDLE`")
+	flags.StringVar(&o.manifests, "manifests", "", "objects of the component's own types "+
+		"(MetalLB's, or of Cilium's BGP and layer 2), `FILE` or folder; - is standard input")
 	flags.StringVar(&o.mode, "mode", "", "the `MODE`, if no configuration names one: "+
 		"of kube-proxy iptables, nftables or ipvs (default iptables), of MetalLB native or frr (default the chart's)")
 	flags.StringVar((*string)(&o.family), "family", "", "the address families of the lab of MetalLB or whole Cilium, `FAMILY`: ipv4, or dual "+
@@ -160,7 +162,7 @@ func (o qualifyOptions) request(component, from, to string, stdin io.Reader) (q 
 	return q, err
 }
 
-// checkManifests leaves out of the manifests what the component's types do not have.
+// checkManifests removes fields from the manifests that the types of the component do not have.
 func checkManifests(ctx context.Context, q *qualify.Request) (err error) {
 	if q.Settings.Manifests == "" {
 		return nil
@@ -172,8 +174,8 @@ func checkManifests(ctx context.Context, q *qualify.Request) (err error) {
 	return err
 }
 
-// asInBundle takes what --like says of a component where no flag says it, and the argument FROM. Told are sentences about what of
-// the bundle the lab does not have.
+// asInBundle takes from the bundle of --like what no flag gives: FROM, values, configuration and objects. notes say what
+// in the bundle the lab does not have.
 func (o *qualifyOptions) asInBundle(ctx context.Context, args []string) (withFrom []string, notes []string, err error) {
 	if o.like == "" {
 		return args, nil, nil
@@ -207,7 +209,7 @@ func (o *qualifyOptions) asInBundle(ctx context.Context, args []string) (withFro
 	return []string{args[0], l.From, args[len(args)-1]}, l.Told, nil
 }
 
-// givenValues reads the files that --values names. It returns the arguments with FROM, which a file may state.
+// givenValues reads the files of --values. It returns the arguments with FROM, which may come from a file.
 func (o qualifyOptions) givenValues(args []string, stdin io.Reader) (releasefile.Given, []string, error) {
 	given, err := o.Given(args[0], stdin)
 	switch {
@@ -258,11 +260,13 @@ func (o qualifyOptions) command(component, from, to string) string {
 	}
 	for _, pair := range o.SetVars {
 		name, _, _ := strings.Cut(pair, "=")
-		words = append(words, "--set-var", name+"=VALUE") // which may be a secret
+		words = append(words, "--set-var", name+"=VALUE") // the value may be a secret
 	}
 	for _, flag := range [][3]string{
-		{"--like", o.like, ""}, {"--vars", o.Vars, ""}, {"--without", strings.Join(o.without, ","), ""}, {"--config", o.config, ""}, {"--manifests", o.manifests, ""}, {"--mode", o.mode, ""}, {"--family", string(o.family), ""}, {"--max-gap", o.maxGap.String(), "1s"},
-		{"--max-lost", o.maxLost, "0.1%"}, {"--timeout", o.timeout.String(), "1h0m0s"}, {"--subnets", string(o.subnets), ""},
+		{"--like", o.like, ""}, {"--vars", o.Vars, ""}, {"--without", strings.Join(o.without, ","), ""},
+		{"--config", o.config, ""}, {"--manifests", o.manifests, ""}, {"--mode", o.mode, ""},
+		{"--family", string(o.family), ""}, {"--max-gap", o.maxGap.String(), "1s"}, {"--max-lost", o.maxLost, "0.1%"},
+		{"--timeout", o.timeout.String(), "1h0m0s"}, {"--subnets", string(o.subnets), ""},
 	} {
 		if _, has := o.OfBundle[flag[1]]; flag[1] != flag[2] && !has {
 			words = append(words, flag[0], flag[1])
@@ -282,7 +286,7 @@ func (o qualifyOptions) readConfig(component string, stdin io.Reader) (*qualify.
 	if err != nil {
 		return nil, err
 	}
-	name, _ := qualify.ConfigMapOf(component) // a stream with one ConfigMap may give it any name
+	name, _ := qualify.ConfigMapOf(component) // a stream's only ConfigMap may have any name
 	c, err := qualify.ReadConfigMap(bytes.NewReader(text), name)
 	if err != nil {
 		return nil, usagef("--config: %s: %w", file, err)
@@ -307,7 +311,7 @@ func (o qualifyOptions) readValues(ctx context.Context, q qualify.Request, given
 	return v, err
 }
 
-// runQualification carries out a qualification, or prints its plan. Its runner is nil if it cannot begin.
+// runQualification runs a qualification, or prints its plan. The runner is nil if it cannot begin.
 func runQualification(ctx context.Context, s *settings, q qualify.Request, o qualifyOptions) (*qualify.Runner, error) {
 	r, err := qualify.New(q, scenarios.All)
 	if err != nil {

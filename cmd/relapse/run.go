@@ -112,8 +112,8 @@ scenario are removed when there are more than --keep-runs, or when they take mor
 	return cmd
 }
 
-// keepBytes bounds the disk space of one scenario's runs. Their number does not bound it:
-// a run with --repeat holds the evidence of many.
+// keepBytes bounds the disk space of a scenario's runs. A number of runs would not bound it: a run with --repeat has
+// the evidence of many repeats.
 const keepBytes = 1e9
 
 type prepared struct {
@@ -165,7 +165,7 @@ func runScenarios(ctx context.Context, s *settings, how runOptions, o suite.Opti
 		}
 		if o.Reuse {
 			for _, s := range r.chosen {
-				// A run that found out later would take the lab down, as any that fails.
+				// It is checked before the run, because a failed run takes the lab down.
 				if err := kindlab.CheckKept(ctx, r.suite.Docker, s.Topology); err != nil {
 					return usagef("--reuse: %w", err)
 				}
@@ -176,7 +176,7 @@ func runScenarios(ctx context.Context, s *settings, how runOptions, o suite.Opti
 	return r.run(ctx)
 }
 
-// check also applies the flags that change the scenarios. Labelled are the variants that --label chose.
+// check also applies the flags that change the scenarios. labelled are the variants that --label chose.
 func (r *prepared) check(labelled []string) error {
 	var err error
 	if r.how.set, err = r.how.family.into(r.how.set, r.chosen...); err != nil {
@@ -209,7 +209,7 @@ func (r *prepared) check(labelled []string) error {
 	if err := checkRunnable(r.chosen, r.suite.Options); err != nil {
 		return err
 	}
-	if len(r.how.with) == 0 { // with it there is one variant, which has no labels
+	if len(r.how.with) == 0 { // --with leads to one variant, without labels
 		r.suite.Variants = append(r.suite.Variants, labelled...)
 	}
 	if err := r.how.on.check(r); err != nil {
@@ -248,7 +248,7 @@ func (r *prepared) checkNumbers() error {
 	return nil
 }
 
-// checkOutput finds out before the run that its report cannot be written.
+// checkOutput fails before the run if the report cannot be written.
 func (r *prepared) checkOutput() error {
 	for _, s := range r.chosen {
 		switch err := report.CheckOutput(r.suite.Output, s.Incident.Name); {
@@ -265,7 +265,7 @@ func (r *prepared) run(ctx context.Context) error {
 	o := r.suite
 	o.Parameters, o.Versions, o.Labs = r.how.set, r.how.with, r.how.parallel
 	look := display.Look{Log: o.Log, Several: len(r.chosen) > 1, Planned: o.DryRun}
-	if o.DryRun { // its output is its steps
+	if o.DryRun { // it prints steps, and no report
 		steps := display.New(os.Stdout, look)
 		defer steps.Close()
 		o.Progress = steps
@@ -290,7 +290,7 @@ func (r *prepared) run(ctx context.Context) error {
 	if !r.set.Quiet {
 		fmt.Printf("\nscenarios: %d in %s%s\n", len(reports), time.Since(began).Round(time.Second), notPassed(reports))
 	}
-	if ctx.Err() == nil && !o.Keep && !o.Reuse { // what an interrupted command leaves is said at its end
+	if ctx.Err() == nil && !o.Keep && !o.Reuse { // an interrupted command names the remaining labs at its end
 		err = errors.Join(err, remains(before))
 	}
 	return outcome(reports, err)
@@ -310,11 +310,12 @@ func (r *prepared) finish(one report.Report) {
 }
 
 var repeatedFlags = []string{
-	"variant", "label", "set", "family", "ablate", "repeat", "wait", "with", "expect", "subnets", "images", "upstream", "on", "routers", "yes-this-is-a-lab",
+	"variant", "label", "set", "family", "ablate", "repeat", "wait", "with", "expect", "subnets", "images", "upstream",
+	"on", "routers", "yes-this-is-a-lab",
 }
 
-// commandOf is the command that repeats a scenario's run, with the flags that affect its
-// verdict. Of variants, parameters, versions and subnets it names the scenario's own.
+// commandOf is the command that repeats a scenario's run, with the flags that affect its verdict: only the variants,
+// parameters, versions and subnets of this scenario.
 func commandOf(s framework.Scenario, flags *pflag.FlagSet) string {
 	words := []string{"relapse", "run", s.Incident.Name}
 	flags.Visit(func(f *pflag.Flag) {
@@ -362,7 +363,7 @@ func valuesFor(s framework.Scenario, flags *pflag.FlagSet, f *pflag.Flag) (value
 	return values
 }
 
-// prepare finds what a run of these scenarios, or of other labs, needs on this machine.
+// prepare finds what the scenarios, or other labs, need on this machine.
 func prepare(ctx context.Context, chosen []framework.Scenario, o *suite.Options, labs ...topology.Topology) error {
 	catalogue, err := catalogueOf(chosen, o.Upstreams)
 	if err != nil {
@@ -383,7 +384,7 @@ func prepare(ctx context.Context, chosen []framework.Scenario, o *suite.Options,
 	return nil
 }
 
-// outcome is the error of several runs. A failure outweighs a run that could not be judged.
+// outcome returns the error of several runs: a failed run outweighs a run that could not be judged.
 func outcome(reports []report.Report, broken error) error {
 	verdict := framework.Pass
 	for _, r := range reports {
@@ -453,8 +454,8 @@ func withParameters(s framework.Scenario, set map[string]string) (framework.Scen
 	return s, nil
 }
 
-// checkVariants refuses variants that no scenario has, and a choice that leaves a scenario
-// without any: it would prove nothing, and pass.
+// checkVariants refuses variants that no scenario has, and a choice that leaves a scenario without variants: it would
+// pass and prove nothing.
 func checkVariants(chosen []framework.Scenario, wanted []string) error {
 	if len(wanted) == 0 {
 		return nil
@@ -479,8 +480,8 @@ func checkVariants(chosen []framework.Scenario, wanted []string) error {
 	return errors.Join(errs...)
 }
 
-// checkRunnable refuses variants that were asked for and cannot run, and a dual lab on which none can. What a
-// vendor's version cannot do there is no bad usage.
+// checkRunnable refuses chosen variants that cannot run, and a dual-stack lab on which no variant can run. A version
+// that cannot run there is no bad usage.
 func checkRunnable(chosen []framework.Scenario, o engine.Options) error {
 	var errs []error
 	for _, s := range chosen {
@@ -498,8 +499,8 @@ func checkRunnable(chosen []framework.Scenario, o engine.Options) error {
 	return errors.Join(errs...)
 }
 
-// debianPackages build the root file systems of images: debootstrap, with Debian's keys
-// and the program that checks the archive's signature by them.
+// debianPackages build the root file systems of images: debootstrap, Debian's keys, and gpgv to check the signature of
+// the archive.
 var debianPackages = []string{"debian-archive-keyring", "debootstrap", "gpgv"}
 
 func needs(c *images.Catalogue, labs ...topology.Topology) host.Needs {

@@ -15,7 +15,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// What a version cannot do on a dual lab is the machine's status: nothing that was typed is wrong.
+// If a version cannot run on a dual-stack lab, the status is the status of an unsuitable machine, and not of bad usage.
 func TestCheckRunnable(t *testing.T) {
 	s := framework.Scenario{
 		Variants:   []framework.Variant{{Name: "old", OnlyIPv4: "it has no IPv6"}},
@@ -43,7 +43,7 @@ func TestCheckVariants(t *testing.T) {
 		name   string
 		chosen []framework.Scenario
 		wanted []string
-		says   string // of the error; empty: fine
+		says   string // part of the error; empty: no error
 	}{
 		{"all of them", two, nil, ""},
 		{"one of each", two, []string{"cilium-1", "calico-3"}, ""},
@@ -73,8 +73,8 @@ func TestSeveral(t *testing.T) {
 	}
 }
 
-// The command in a report leaves out what changes nothing of the verdict and what other
-// scenarios of the run have, and can be pasted into a shell.
+// The command in a report has no flag that does not affect the verdict, or that is for other scenarios of the run. It
+// can be pasted into a shell.
 func TestCommandOf(t *testing.T) {
 	run := runCommand(&settings{})
 	must.NoError(t, run.ParseFlags([]string{
@@ -112,7 +112,7 @@ func TestSelection(t *testing.T) {
 	}
 }
 
-// make test builds the images of its own scenarios, and not the images of the night's.
+// make test builds the images of its own scenarios, and not the images of the scenarios of the night.
 func TestImagesUsed(t *testing.T) {
 	all := must.Get(imagesUsed(""))(t)
 	quick := must.Get(imagesUsed("!slow"))(t)
@@ -134,7 +134,7 @@ func TestRunByLabel(t *testing.T) {
 func TestPlan(t *testing.T) {
 	got := relapse(t, "plan", "--shards", "2", "--label", "bgp", "node-drain", "added-nic")
 	must.Equal(t, got.stderr, 2, strings.Count(got.stderr, "\n"))
-	first, _, _ := strings.Cut(got.stdout, `"timeout"`) // the rest goes with what was measured
+	first, _, _ := strings.Cut(got.stdout, `"timeout"`) // the rest depends on measured times
 	must.Equal(t, got, `{"include":[{"shard":1,"scenario":"added-nic","label":"bgp","with":"",`, first)
 	got = relapse(t, "plan", "--shards", "9", "--with", "cilium=1.12.1")
 	got.prints(t, exitExpected, `{"shard":2,`, `"with":"cilium=1.12.1"`)

@@ -16,7 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// storeRun stores the report of a run that passes, but for what change does to it, and returns its folder.
+// storeRun stores the report of a run that passed, after change has changed it, and returns the folder of the run.
 func storeRun(t *testing.T, dir string, change func(*report.Report)) string {
 	t.Helper()
 	r := report.Report{
@@ -108,7 +108,7 @@ func TestDiffOfNights(t *testing.T) {
 	}
 }
 
-// What is in an archive is tested in package archive.
+// The contents of archives are tested in package archive.
 func TestArchive(t *testing.T) {
 	dir := t.TempDir()
 	run, replaced := storeRun(t, dir, nil), storeRun(t, dir, nil)
@@ -132,7 +132,7 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-// That a run is judged as it was is tested in package engine.
+// Package engine tests that judging a run again leads to the same verdict.
 func TestJudgeRefuses(t *testing.T) {
 	dir := t.TempDir()
 	evidence := func(r *report.Report) { r.Variants[0].EvidenceDir = "evidence/cilium-1.11.6" }
@@ -152,8 +152,8 @@ func TestJudgeRefuses(t *testing.T) {
 	}
 }
 
-// A qualification is judged again by the record of its upgrade. That a whole record gives
-// the verdict again is tested in package upgrade.
+// A qualification is judged again by the record of its upgrade. Package upgrade tests that a complete record leads to
+// the same verdict.
 func TestJudgeQualification(t *testing.T) {
 	// store stores a qualification whose upgrade was interrupted before it began.
 	store := func(change func(*qualify.Qualification)) string {
@@ -190,7 +190,7 @@ func TestJudgeQualification(t *testing.T) {
 	}
 }
 
-// What was planned and has left no report is inconclusive, whatever else passed.
+// A planned scenario without a report makes the result inconclusive, whatever else passed.
 func TestMergeExpected(t *testing.T) {
 	there, half, empty := t.TempDir(), t.TempDir(), t.TempDir()
 	storeRun(t, there, func(r *report.Report) { r.NotRun = []report.NotRun{{Name: "cilium-1.12.0", Reason: "no kernel"}} })
@@ -284,8 +284,7 @@ func rendered(r report.Report) string {
 	return out.String()
 }
 
-// What is printed of the reports in testdata: of one with most kinds of lines, of a version without an
-// expectation, and of repeats.
+// The output for the reports in testdata: with most kinds of lines, of a version without an expectation, and of repeats.
 func TestPrintReport(t *testing.T) {
 	for _, name := range []string{"report", "report-unclassified", "repeats"} {
 		var r report.Report

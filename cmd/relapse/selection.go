@@ -21,12 +21,12 @@ type selection struct {
 	names []string
 	all   bool
 	label string            // an expression; empty: any labels
-	with  map[string]string // versions that no variant has
+	with  map[string]string // versions of components (--with), which no variant has
 }
 
-// scenarios are the wanted ones, in the order of their names as given, or of the catalogue. Variants are the names of
-// the variants that --label chose; nil without it. A scenario that --label or --with does not select is left out, or,
-// if it was named, refused.
+// scenarios returns the chosen scenarios, in the order of the arguments or else of the catalogue, and the names of the
+// variants that --label chose; nil without --label. A scenario that --label or --with does not select is left out, or,
+// if it is an argument, refused.
 func (s selection) scenarios() (chosen []framework.Scenario, variants []string, err error) {
 	named := len(s.names) > 0
 	switch {
@@ -60,8 +60,8 @@ func (s selection) scenarios() (chosen []framework.Scenario, variants []string, 
 	return chosen, variants, nil
 }
 
-// testingAny are the scenarios that test one of the components of --with. One that upgrades
-// from a version that is newer is left out, if there is another one.
+// testingAny returns the scenarios that test one of the components of --with. A scenario that checkUpgrade refuses is
+// left out if another scenario remains.
 func testingAny(from []framework.Scenario, with map[string]string) ([]framework.Scenario, error) {
 	var chosen []framework.Scenario
 	var components []string
@@ -88,8 +88,7 @@ func testingAny(from []framework.Scenario, with map[string]string) ([]framework.
 	return chosen, nil
 }
 
-// labelled are the scenarios with variants that a label expression selects, and the names
-// of those variants. A scenario without one is left out.
+// labelled returns the scenarios with variants that a label expression selects, and the names of these variants.
 func labelled(from []framework.Scenario, expression string, named bool) ([]framework.Scenario, []string, error) {
 	selection, err := framework.ParseSelection(expression)
 	if err != nil {
@@ -145,7 +144,7 @@ func testedOf(s framework.Scenario, with map[string]string) map[string]string {
 	return tested
 }
 
-// chooseVersions replaces each scenario by its script on the versions of --with.
+// chooseVersions replaces each scenario by the same scenario with the versions of --with.
 func chooseVersions(chosen []framework.Scenario, with map[string]string, from registry.Upstreams) error {
 	var components []string
 	for i, s := range chosen {
@@ -177,8 +176,8 @@ func chooseVersions(chosen []framework.Scenario, with map[string]string, from re
 	return err
 }
 
-// checkUpgrade refuses two versions of a component that are no upgrade because one of them is the default, one version
-// twice, and a version that the script does not know. A downgrade must be chosen explicitly.
+// checkUpgrade refuses a downgrade unless both versions are chosen explicitly, the same version twice, and a version
+// that the scenario does not support.
 func checkUpgrade(s framework.Scenario, chosen map[string]string) error {
 	versions := map[string]string{}
 	for name, version := range chosen {
@@ -207,9 +206,8 @@ func checkUpgrade(s framework.Scenario, chosen map[string]string) error {
 	return nil
 }
 
-// catalogueOf is the catalogue, extended by the images of the chosen versions. The error
-// is an *images.UnknownVersionError if no recipe builds one, and a *suite.FormError if one is
-// built in another form than the scenario runs.
+// catalogueOf returns the catalogue with the images of the chosen versions. The error is an *images.UnknownVersionError
+// if no recipe builds a version, and a *suite.FormError if its image is built in another form than the scenario runs.
 func catalogueOf(chosen []framework.Scenario, from registry.Upstreams) (*images.Catalogue, error) {
 	catalogue, _, err := openCatalogue()
 	if err != nil {

@@ -73,7 +73,7 @@ func shardItems(what selection) ([]plan.Item, error) {
 		}
 	}
 	return each.Of(chosen, func(s framework.Scenario) plan.Item {
-		lasts, _ := recorded.Usually(s.Incident.Name) // zero if it is not known
+		lasts, _ := recorded.Usually(s.Incident.Name) // 0: not known
 		return plan.Item{Scenario: s.Incident.Name, Lasts: lasts}
 	}), nil
 }
@@ -168,13 +168,13 @@ func mergeRuns(cmd *cobra.Command, dirs []string, output string, expected []stri
 	return outcome(reports, nil)
 }
 
-// variantsOf are the variants that the scenario of a report has in the catalogue. Of a run of some labels, or of a
-// version that no variant has, they are its own.
+// variantsOf returns the variants that the scenario of a report has in the catalogue. For a run with --label or --with
+// it returns the variants of the report.
 func variantsOf(r report.Report) []string {
 	own := strings.Contains(r.Command, "--label") ||
 		slices.ContainsFunc(r.Variants, func(v report.Variant) bool { return v.Role == string(framework.Unclassified) })
 	s, err := scenarioNamed(r.Scenario)
-	if err != nil || own { // or of another relapse
+	if err != nil || own { // an error: the report is of another version of relapse
 		return each.Of(r.Variants, func(v report.Variant) string { return v.Name })
 	}
 	return variantNames(s)

@@ -1,8 +1,8 @@
-// Package audit points detectors at a live cluster and its routers. It reads both from outside, and changes nothing.
+// Package audit runs detectors on a live cluster and its routers. It reads both from outside, and changes nothing.
 //
-// Read takes the reads, Judge makes a Result of them. Then, in this order, Result.Upgrade adds what a planned upgrade
-// changes, Result.Detail what each layer says and what shows a finding again, and Result.Suppress takes out what
-// somebody lives with. Redact replaces names and addresses in reads and Result. Package render writes a Result.
+// Read reads a cluster, and Judge makes a Result of the reads. Then, in this order, Result.Upgrade adds the effects of a
+// planned upgrade, Result.Detail adds statements of each layer and commands that show a finding again, and
+// Result.Suppress removes suppressed findings. Redact replaces names and addresses. Package render writes a Result.
 package audit
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// detectors are those whose sources can be read from outside, at least in part.
+// detectors are the detectors whose sources can be read from outside, at least in part.
 var detectors = []detect.Detector{
 	detect.RouteOwnership{Peering: detect.Observed},
 	detect.ServiceRoute{Peering: detect.Observed},
@@ -38,8 +38,8 @@ var detectors = []detect.Detector{
 	detect.SessionReset{},
 }
 
-// overTime are detectors that judge by all reads so far: what they see in the first read alone may be about to
-// pass, or says nothing without another one.
+// overTime are detectors that judge by all reads so far: a state in one read may be transient, or means nothing without
+// a second read.
 var overTime = []detect.Detector{
 	detect.NodeAddress{Peering: detect.Observed},
 	detect.GoneEndpoints{},
@@ -49,10 +49,10 @@ var overTime = []detect.Detector{
 	detect.ServiceAddress{},
 }
 
-// notRead are the sources of these detectors that no audit reads.
+// notRead are sources that no audit reads.
 var notRead = []snapshot.Source{snapshot.Tags, snapshot.Sockets}
 
-// scope is what an audit reads beside the cluster's API server.
+// scope says what an audit reads besides the cluster's API server.
 type scope struct{ routers, nodes bool }
 
 func scopeOf(s snapshot.Snapshot) scope {
@@ -60,15 +60,16 @@ func scopeOf(s snapshot.Snapshot) scope {
 }
 
 func (extra scope) reads(s snapshot.Source) bool {
-	return !slices.Contains(notRead, s) && (extra.routers || s != snapshot.Routers) && (extra.nodes || !slices.Contains(nodestate.Sources, s))
+	return !slices.Contains(notRead, s) && (extra.routers || s != snapshot.Routers) &&
+		(extra.nodes || !slices.Contains(nodestate.Sources, s))
 }
 
 // NotRun is a detector that does not run, or not with all that it reads.
 type NotRun struct {
 	Detector string `json:"detector"`
-	// Part is what is not found; empty: the detector does not run at all.
+	// Part is what the detector does not find; empty: it does not run at all.
 	Part string `json:"part,omitempty"`
-	// Lacks is what it would need.
+	// Lacks is what the detector would need.
 	Lacks string `json:"lacks"`
 }
 
@@ -79,7 +80,7 @@ func (n NotRun) String() string {
 	return fmt.Sprintf("%s finds %s only with %s", n.Detector, n.Part, n.Lacks)
 }
 
-// notRun are the detectors that an audit does not run as they run in a lab.
+// notRun are the detectors that do not run, or that find less than in a lab.
 func notRun(extra scope) []NotRun {
 	const routers = "the cluster's routers"
 	var all []NotRun
@@ -112,7 +113,7 @@ func notRun(extra scope) []NotRun {
 	return all
 }
 
-// runs reports whether a detector runs, if not with all that it reads.
+// runs reports whether a detector runs, at least in part.
 func runs(d detect.Detector, without []NotRun) bool {
 	return !slices.ContainsFunc(without, func(n NotRun) bool { return n.Detector == d.Name() && n.Part == "" })
 }
@@ -124,7 +125,7 @@ func sources(extra scope) []snapshot.Source {
 			continue
 		}
 		for _, s := range d.Reads() {
-			// That of Cilium's ConfigMap may fail: see masquerade.
+			// Reading Cilium's ConfigMap may fail: see masquerade.
 			if !slices.Contains(all, s) && extra.reads(s) && s != snapshot.ConfigMaps(ciliumConfig) {
 				all = append(all, s)
 			}
@@ -134,24 +135,24 @@ func sources(extra scope) []snapshot.Source {
 }
 
 const (
-	// Between is the time from the end of one read to the beginning of the next: routes of a
-	// change that one read saw half of have converged by the next.
+	// Between is the time from the end of one read to the beginning of the next: routes that change during one read
+	// have converged at the next.
 	Between = 3 * time.Second
-	// BetweenNodes is the same if nodes are read: a difference that has lasted for so long is no
-	// restart of a kube-proxy or of a BGP session.
+	// BetweenNodes replaces Between if nodes are read: a difference that lasts longer is no restart of a kube-proxy
+	// or of a BGP session.
 	BetweenNodes = detect.DefaultSettle
-	// within bounds each answer in a read: a router with all routes of the internet takes ten seconds to print them.
+	// within bounds each answer: a router takes ten seconds to print all routes of the internet.
 	within = 30 * time.Second
-	// mostReads is how often all is read: the third time only if the first two disagree.
+	// mostReads bounds the reads. There is a third read only if the first two disagree.
 	mostReads = 3
 )
 
-// Read reads a cluster, its routers and nodes twice, and a third time if the two reads do not lead
-// to the same findings and the same unread sources. It ends early if the Nodes cannot be read:
-// without them there is nothing to judge by. Tell is called before each read.
+// Read reads a cluster, its routers and nodes twice, and a third time if the two reads lead to different findings or
+// unread sources. It ends early if the Nodes cannot be read: without them nothing can be judged. It calls tell before
+// each read.
 func Read(ctx context.Context, access Access, between time.Duration, tell func(string)) ([]snapshot.Snapshot, error) {
-	// Each read has a collector of its own, because pods come and go. Closing one closes the routers,
-	// which all of them read.
+	// Each read has a collector of its own, because pods come and go. All collectors share the routers, and closing a
+	// collector closes them.
 	var collectors []*snapshot.Collector
 	defer func() {
 		for _, c := range collectors {
@@ -184,7 +185,7 @@ func durationOf(requests int, rate float32) time.Duration {
 	return time.Duration(float64(requests) / float64(rate) * float64(time.Second))
 }
 
-// repeat is Read with what reads once, and is told for which time.
+// repeat is Read with a function for one read, which gets the number of the read.
 func repeat(ctx context.Context, read func(ctx context.Context, number int) (snapshot.Snapshot, error),
 	between time.Duration, tell func(string)) ([]snapshot.Snapshot, error) {
 	var reads []snapshot.Snapshot
@@ -219,8 +220,8 @@ func repeat(ctx context.Context, read func(ctx context.Context, number int) (sna
 	return reads, nil
 }
 
-// judged is what is found at the last of some reads. For most detectors each read is a history of
-// its own: two that are seconds apart are no history of a cluster.
+// judged is what detectors find at the last read. Most detectors get only that read: reads that are seconds apart are no
+// history of a cluster.
 type judged struct {
 	findings []detect.Finding
 	gaps     []detect.Gap
@@ -242,8 +243,8 @@ func agree(reads []snapshot.Snapshot) bool {
 }
 
 func lacks(s snapshot.Snapshot) []snapshot.Missing {
-	// A ConfigMap is asked for by an upgrade, which says itself that it is missing, and by masquerade. People let relapse
-	// run what it has run before: the neighbour table matters where something is announced by ARP.
+	// Upgrade and masquerade report a missing ConfigMap themselves. Routers may permit only the commands of older
+	// versions of relapse, so the neighbour table is required only where addresses are announced by ARP.
 	all := slices.DeleteFunc(s.Unavailable(), func(m snapshot.Missing) bool {
 		return m.Source == "ConfigMaps" || len(s.L2Announcements.Items) == 0 && strings.HasPrefix(m.Source, "neighbour table of ")
 	})
@@ -268,8 +269,8 @@ func lacks(s snapshot.Snapshot) []snapshot.Missing {
 	return all
 }
 
-// hasKubeProxy reports whether a pod with kube-proxy is on a node. The IPVS table of another may be of keepalived
-// or of another proxy of Services.
+// hasKubeProxy reports whether a pod with kube-proxy is on a node. On other nodes the IPVS table may belong to
+// keepalived or to another proxy of Services.
 func hasKubeProxy(s snapshot.Snapshot, node string) bool {
 	return !s.PodImages.Read || slices.ContainsFunc(s.PodImages.Items, func(p snapshot.PodImages) bool {
 		return p.Node == node && slices.ContainsFunc(p.Containers, func(c snapshot.RunningContainer) bool {
@@ -298,18 +299,18 @@ type Result struct {
 	Planned *Upgrade `json:"upgrade,omitempty"`
 	// Unread is what could not be read in one of the last two reads, each with the reason.
 	Unread []snapshot.Missing `json:"unread"`
-	// Ran are the detectors that ran, if not with all that they read.
+	// Ran are the detectors that ran, at least in part.
 	Ran    []string `json:"ran"`
 	NotRun []NotRun `json:"not_run"`
-	// NotJudged says what routers lack without being expected to have it.
+	// NotJudged says what routers lack, where it is not known that they should have it.
 	NotJudged []detect.Gap `json:"not_judged"`
-	// Findings are in both of the last two reads. The worse of two states counts.
+	// Findings are in both of the last two reads, each with the worse of its two states.
 	Findings []Finding `json:"findings"`
-	// Once are findings of one of the last two reads alone: something changes, and what it comes to is not known.
+	// Once are findings of only one of the last two reads: something changes, and the result of the change is not known.
 	Once []Finding `json:"once"`
 	// Cost is what reading the API server took; nil for saved reads.
 	Cost *Cost `json:"cost,omitempty"`
-	// Suppressed are findings, of both, that do not count. Unused are suppressions that match nothing.
+	// Suppressed were in Findings or Once, and do not count. Unused are suppressions that match nothing.
 	Suppressed []Suppressed  `json:"suppressed,omitempty"`
 	Unused     []Suppression `json:"unused_suppressions,omitempty"`
 }
@@ -322,11 +323,10 @@ type Finding struct {
 	// ID is the same in each audit that finds the same fault, active or latent.
 	ID string `json:"id"`
 	detect.Finding
-	// Layers are what each layer says of the object, from the top down, and MoreLayers is how
-	// many statements were left out.
+	// Layers are what each layer says of the object, from the top down. MoreLayers counts omitted statements.
 	Layers     []snapshot.Statement `json:"layers,omitempty"`
 	MoreLayers int                  `json:"more_layers,omitempty"`
-	// Again are commands that show it again.
+	// Again are commands that show the finding again.
 	Again []Command `json:"again,omitempty"`
 	// Bundle is where a bundle has the objects that the finding names, each as FILE:LINE.
 	Bundle []string `json:"bundle,omitempty"`
@@ -348,7 +348,7 @@ type UnreadableError struct{ Why string }
 
 func (e *UnreadableError) Error() string { return "the cluster cannot be read: " + hinted(e.Why) }
 
-// hinted is the reason why something is not read, with what cures it.
+// hinted adds a hint to the reason why something is not read.
 func hinted(why string) string {
 	if (snapshot.Missing{Reason: why}).Forbidden() {
 		why += " (" + RoleHint + ")"
@@ -395,7 +395,7 @@ func Judge(reads []snapshot.Snapshot) (Result, error) {
 		judgements[i] = judge(reads[:i+1]...)
 	}
 	for _, gap := range judgements[len(judgements)-1].gaps {
-		for _, j := range judgements[:len(judgements)-1] { // what an earlier read had is missing now
+		for _, j := range judgements[:len(judgements)-1] { // a gap is open if an earlier read did not have it
 			has := func(g detect.Gap) bool { return g.Says == gap.Says }
 			gap.Open = gap.Open || !slices.ContainsFunc(j.gaps, has)
 		}
@@ -403,7 +403,7 @@ func Judge(reads []snapshot.Snapshot) (Result, error) {
 	}
 	r.Unread = append(r.Unread, lacks(last)...)
 	for _, source := range sources(extra) {
-		if !asked(last, source) { // of a saved read alone
+		if !asked(last, source) { // only in a saved read
 			r.Unread = append(r.Unread, snapshot.Missing{Source: source.String(), Reason: "not asked for"})
 		}
 	}
@@ -420,8 +420,8 @@ func Judge(reads []snapshot.Snapshot) (Result, error) {
 	return r, nil
 }
 
-// masquerade says that it is not known what Cilium was told to hide, where that is so: its ConfigMap was
-// not read, which the Role of an upgrade permits.
+// masquerade notes that masquerading is not judged if Cilium runs and its ConfigMap was not read. The Role of --upgrade
+// permits reading it.
 func (r *Result) masquerade(reads []snapshot.Snapshot) {
 	d := detect.SNAT{Peering: detect.Observed}
 	i := slices.IndexFunc(reads, d.Unasked)
@@ -433,13 +433,13 @@ func (r *Result) masquerade(reads []snapshot.Snapshot) {
 	r.needs(d, "ConfigMap "+ciliumConfig+", which says what Cilium is to hide (the Role of --rbac --upgrade permits it): "+why)
 }
 
-// needs says that a detector does not run, and nothing else of it.
+// needs notes that a detector does not run, in place of other notes about it.
 func (r *Result) needs(d detect.Detector, lacks string) {
 	r.NotRun = slices.DeleteFunc(r.NotRun, func(n NotRun) bool { return n.Detector == d.Name() })
 	r.NotRun = append(r.NotRun, NotRun{Detector: d.Name(), Lacks: lacks})
 }
 
-// unrouted says that what nodes hide is not judged, where no router tells by its FIB which pods are to be seen.
+// unrouted notes that masquerading by nodes is not judged if no router's FIB shows which pod addresses are routed.
 func (r *Result) unrouted(last snapshot.Snapshot) {
 	snat := detect.SNAT{}
 	if !runs(snat, r.NotRun) || slices.ContainsFunc(last.Routers, func(o snapshot.Router) bool { return o.Routes.Read }) {
@@ -450,7 +450,7 @@ func (r *Result) unrouted(last snapshot.Snapshot) {
 		Says: "Whether nodes hide the addresses of pods is not judged, because the FIB of no router was read."})
 }
 
-// add adds what the last read and the one before it have found.
+// add adds the findings of the last read and of the read before it.
 func (r *Result) add(found, earlier []detect.Finding) {
 	both, once := compare(found, earlier)
 	r.Findings = append(r.Findings, each.Of(both, identified)...)
@@ -458,7 +458,7 @@ func (r *Result) add(found, earlier []detect.Finding) {
 	r.sort()
 }
 
-// sort has the worst findings first.
+// sort sorts the worst findings first.
 func (r *Result) sort() {
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return mildness(a.State) - mildness(b.State) })
 }
@@ -484,7 +484,7 @@ func compare(found, earlier []detect.Finding) (both, once []detect.Finding) {
 		case !shared:
 			once = append(once, f)
 		case mildness(same.State) < worst[id(f)] && !(f.State == detect.Pending && judgedOverTime(f)):
-			both = append(both, same) // it was active on a router on which the last read has nothing
+			both = append(both, same) // it was worse on a router on which the last read does not have it
 		}
 	}
 	routersOf := map[string][]string{}
@@ -495,7 +495,7 @@ func compare(found, earlier []detect.Finding) (both, once []detect.Finding) {
 		routers, ok := routersOf[id(f)]
 		f.Routers = slices.DeleteFunc(slices.Clone(f.Routers), func(r string) bool { return slices.Contains(routers, r) })
 		if ok && len(f.Routers) > 0 {
-			once = append(once, f) // on the routers that one read alone has
+			once = append(once, f) // on the routers that only one read names
 		}
 	}
 	return both, once
@@ -503,10 +503,10 @@ func compare(found, earlier []detect.Finding) (both, once []detect.Finding) {
 
 // inBoth returns what a finding has in common with a finding of another read.
 //
-// The worse state counts: a suppression of the latent finding does not hide the active one. A finding
-// that is pending in one read is not active yet, unless its detector has judged by both reads by now.
-// Only the routers that both findings name stay. Two findings without a common router are two findings;
-// a milder one may name no router, such as the finding of a range that no router has yet.
+// The worse state counts, so that a suppression of a latent finding does not hide an active one. A finding that is
+// pending in one read is not active yet, unless its detector has judged by both reads. Only the routers that both
+// findings name stay: findings without a common router are different ones. But a milder finding may name no router,
+// such as the finding of a range that no router has yet.
 func inBoth(f detect.Finding, others []detect.Finding) (common detect.Finding, found bool) {
 	if slices.ContainsFunc(others, func(o detect.Finding) bool { return o.ID() == f.ID() }) {
 		return f, true
@@ -555,33 +555,33 @@ func mildness(s detect.State) int {
 	return slices.Index([]detect.State{detect.Active, detect.Pending, detect.Latent, detect.Hint}, s)
 }
 
-// id is what stays the same of a finding while its state, its routers and its pods change.
+// id identifies a finding while its state, its routers and its pods change.
 func id(f detect.Finding) string {
 	sum := sha256.Sum256([]byte(strings.Join([]string{f.Detector, f.Kind, f.Object.String(), f.Owner, f.Announcer}, "\n")))
 	return hex.EncodeToString(sum[:6])
 }
 
-// Open reports whether something was not read, has not settled, or may be a fault that is not
-// judged: that nothing was found does not mean then that nothing is there.
+// Open reports whether something was not read, has not settled, or may be a fault that is not judged. Then no finding
+// does not mean no fault.
 func (r Result) Open() bool {
 	return len(r.Unread) > 0 || len(r.Of(detect.Pending)) > 0 || len(r.Once) > 0 ||
 		slices.ContainsFunc(r.NotJudged, func(g detect.Gap) bool { return g.Open })
 }
 
-// Outcome is what an audit comes to.
+// Outcome summarizes an audit.
 type Outcome string
 
 // Outcomes, the worst first.
 const (
 	SomeActive Outcome = "active"
 	SomeLatent Outcome = "latent"
-	// Unsettled: nothing was found that holds, and something is open.
+	// Unsettled: there is no finding in both reads, and something is open.
 	Unsettled Outcome = "open"
 	// Nothing was found, and all was read.
 	Nothing Outcome = "nothing"
 )
 
-// Outcome returns the worst that holds.
+// Outcome returns the worst outcome that applies.
 func (r Result) Outcome() Outcome {
 	switch {
 	case len(r.Of(detect.Active)) > 0:

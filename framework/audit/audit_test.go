@@ -32,17 +32,17 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// server is an API server that answers lists, by path, and notes what it is asked.
+// server is an API server that answers lists, by path, and counts requests.
 type server struct {
 	*httptest.Server
 	mu      sync.Mutex
-	lists   map[string]string // items; the others are not there
+	lists   map[string]string // items by path; other paths do not exist
 	asked   map[string]int    // by method and path
 	agents  map[string]bool
 	refused []string
 	// ahead is how far its clock is ahead of this machine's.
 	ahead time.Duration
-	// pods answers what is passed on to pods; nil: there are none.
+	// pods answers proxied requests to pods; nil: there are no pods.
 	pods http.Handler
 }
 
@@ -130,7 +130,7 @@ func (s *server) configOf(t *testing.T, nodes *Nodes) *rest.Config {
 	must.NoError(t, err)
 	must.Equal(t, "context", "a", name)
 	must.Equal(t, "", RequestsPerSecond, config.RateLimiter.QPS())
-	config.RateLimiter = flowcontrol.NewFakeAlwaysRateLimiter() // else a read takes seconds
+	config.RateLimiter = flowcontrol.NewFakeAlwaysRateLimiter() // otherwise a read takes seconds
 	return config
 }
 
@@ -171,10 +171,10 @@ func found(all []Finding) []string {
 	return names
 }
 
-// A whole audit only lists, and only what the ClusterRole names.
+// A whole audit only lists, and only the resources in the ClusterRole.
 func TestAuditOnlyLists(t *testing.T) {
 	s := incident(t, "10.5.112.0/24", "10.5.114.0/24")
-	// What they refer to is listed only where there are some.
+	// Resources that advertisements refer to are listed only if there are advertisements.
 	s.lists["/apis/metallb.io/v1beta1/bgpadvertisements"] = `{"apiVersion":"metallb.io/v1beta1","kind":"BGPAdvertisement","metadata":{"namespace":"a","name":"a"},"spec":{}}`
 	s.lists["/apis/metallb.io/v1beta1/ipaddresspools"] = ""
 	s.lists["/apis/cilium.io/v2alpha1/ciliumbgpclusterconfigs"] = `{"apiVersion":"cilium.io/v2alpha1","kind":"CiliumBGPClusterConfig","metadata":{"name":"a"},"spec":{}}`
@@ -214,7 +214,7 @@ func (s *server) send(t *testing.T, client *http.Client, method, path string) er
 	return err
 }
 
-// The client refuses what changes anything, whatever asks for it.
+// The client refuses each request that could change something.
 func TestReadOnly(t *testing.T) {
 	s := newServer(t)
 	client := must.Get(rest.HTTPClientFor(s.config(t)))(t)
@@ -228,13 +228,13 @@ func TestReadOnly(t *testing.T) {
 	must.Equal(t, s.asked, 0, len(s.asked))
 }
 
-// The state that node-drain leaves is found by another process, from outside, and from what was saved of it.
+// The state that node-drain leaves is found in the live cluster, and in the saved reads.
 func TestFindingsAndSavedOnes(t *testing.T) {
 	s := incident(t, "10.5.114.0/24", "10.5.115.0/24")
 	reads, live, err := audited(t, s, frr(t, map[string]string{"10.5.112.0/24": "10.4.94.32", "10.5.114.0/24": "10.4.94.21"}))
 	must.NoError(t, err)
 	want := []string{"active unannounced 10.5.115.0/24", "latent absent-node 10.5.112.0/24", "latent wrong-announcer 10.5.114.0/24"}
-	// Node.spec gives 10.5.112.0/24 to master1, which is there, and no CiliumNode has it.
+	// Node.spec gives 10.5.112.0/24 to master1, which exists, and no CiliumNode has the range.
 	must.Equal(t, "findings", want, found(live.Findings))
 	dir := filepath.Join(t.TempDir(), "saved")
 	must.NoError(t, Prepare(dir))
@@ -246,7 +246,7 @@ func TestFindingsAndSavedOnes(t *testing.T) {
 	must.Equal(t, "Nodes were listed", 2, s.asked["GET /api/v1/nodes"])
 }
 
-// cluster is one read of two nodes that announce the ranges of their CiliumNodes; wrong: but for the second one.
+// cluster is one read of two nodes that announce the ranges of their CiliumNodes; wrong: the second node does not.
 func cluster(wrong bool) snapshot.Snapshot {
 	s := snapshot.Snapshot{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	for _, source := range sources(scope{routers: true}) {
@@ -275,7 +275,7 @@ func cluster(wrong bool) snapshot.Snapshot {
 	return s
 }
 
-// A third read decides where the first two disagree, and only what the last two have holds.
+// If the first two reads disagree, there is a third one, and the findings are in both of the last two reads.
 func TestDisagreement(t *testing.T) {
 	const both = "active unannounced 10.5.115.0/24"
 	for _, test := range []struct {
@@ -302,7 +302,7 @@ func TestDisagreement(t *testing.T) {
 	}
 }
 
-// What one of the last two reads lacks is unread, and a read without Nodes is none.
+// A source that one of the last two reads lacks is unread, and a read without Nodes cannot be judged.
 func TestUnread(t *testing.T) {
 	without := func(change func(*snapshot.Snapshot)) snapshot.Snapshot {
 		s := cluster(false)
@@ -352,7 +352,7 @@ func TestUnread(t *testing.T) {
 	must.Equal(t, err, true, errors.As(err, new(*UnreadableError)))
 }
 
-// What an earlier read had and the last one has not is left open, though no router is expected to have it any more.
+// A route that only an earlier read had leaves the result open, although no router is expected to have the route now.
 func TestLostMeanwhile(t *testing.T) {
 	lost := cluster(false)
 	lost.Routers = []snapshot.Router{lost.Routers[0]}
@@ -373,7 +373,7 @@ func TestLostMeanwhile(t *testing.T) {
 	must.Equal(t, "the two reads agree", false, agree([]snapshot.Snapshot{cluster(false), lost}))
 }
 
-// Two reads have the worse state in common, unless one is pending, and the routers that both name.
+// A finding in two reads has the worse state, unless one is pending, and the routers that both reads name.
 func TestHold(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -406,7 +406,7 @@ func twin(state detect.State, routers ...string) detect.Finding {
 	return detect.Finding{Detector: "route-ownership", Kind: detect.TwinRange, State: state, Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "a", Announcer: "b", Routers: routers}
 }
 
-// A router that has a finding in one of two reads alone is not hidden by a suppression of the other.
+// A suppression of a finding on one router does not hide the finding that another router has in only one of two reads.
 func TestRoutersOfOneRead(t *testing.T) {
 	for _, state := range []detect.State{detect.Active, detect.Latent} {
 		for _, both := range [][2][]string{{{"tor1", "tor2"}, {"tor1"}}, {{"tor1"}, {"tor1", "tor2"}}} {
@@ -419,7 +419,7 @@ func TestRoutersOfOneRead(t *testing.T) {
 	}
 }
 
-// What is active in one of the last two reads counts as active, and a suppression of a latent finding does not hide it.
+// A finding that is active in one of the last two reads is active: a suppression of a latent finding does not hide it.
 func TestActiveInOneRead(t *testing.T) {
 	for _, test := range []struct {
 		name           string
@@ -452,7 +452,7 @@ func TestInterrupted(t *testing.T) {
 	must.Equal(t, err, true, errors.Is(err, context.Canceled))
 }
 
-// A finding has one ID while it is latent and active, and on more routers.
+// The ID of a finding does not depend on its state and its routers.
 func TestID(t *testing.T) {
 	f, worse, other := twin(detect.Latent), twin(detect.Active, "tor1"), twin(detect.Latent)
 	worse.Pods, worse.Says, other.Announcer = []string{"a/b"}, "Another sentence.", "c"
@@ -460,17 +460,17 @@ func TestID(t *testing.T) {
 	must.Equal(t, id(other), [...]any{12, false}, [...]any{len(id(f)), id(f) == id(other)})
 }
 
-// Each detector of the catalogue runs, or is listed with what it lacks.
+// Each detector runs, or is listed with what it lacks.
 func TestEveryDetectorIsNamed(t *testing.T) {
 	named := map[string]bool{}
 	for _, extra := range []scope{{}, {routers: true}, {nodes: true}, {routers: true, nodes: true}} {
-		// A detector that lacks a source that others have is listed; what else is listed lacks one.
+		// A detector is listed if and only if it lacks a source.
 		lacking := map[string]bool{configdrift.Detector{}.Name(): true}
 		for _, d := range slices.Concat(detectors, overTime) {
 			named[d.Name()] = true
 			lacking[d.Name()] = slices.ContainsFunc(d.Reads(), func(s snapshot.Source) bool { return !extra.reads(s) })
 		}
-		lacking[detect.SessionReset{}.Name()] = true // a history of more than a few seconds
+		lacking[detect.SessionReset{}.Name()] = true // it needs a history of more than a few seconds
 		for _, n := range notRun(extra) {
 			must.Equal(t, n, true, lacking[n.Detector] && n.Lacks != "")
 			delete(lacking, n.Detector)
@@ -507,7 +507,7 @@ func TestSavedRefusals(t *testing.T) {
 }
 
 func TestKubeconfigs(t *testing.T) {
-	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none")) // client-go has found HOME already
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none")) // not HOME: client-go has read it already
 	for _, test := range map[string]struct{ file, context, want string }{
 		"none":               {"", "", "no cluster: expected a kubeconfig"},
 		"not there":          {"/no/such/file", "", "no such file"},
@@ -518,7 +518,7 @@ func TestKubeconfigs(t *testing.T) {
 	}
 }
 
-// Reads of another person are judged without a panic, whatever is in them.
+// Judging saved reads never panics, whatever their content: they may be another person's.
 func FuzzJudge(f *testing.F) {
 	for _, wrong := range []bool{false, true} {
 		f.Add(string(must.Get(json.Marshal(cluster(wrong)))(f)))

@@ -14,24 +14,24 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// Changes tells what comes and goes from one audit of a cluster to the next.
+// Changes finds what changes from one audit of a cluster to the next.
 //
-// A finding comes when both of the last two reads of an audit have it, and goes when both lack it. It
-// stays while its detector sees less than when it came. The zero Changes has seen no audit.
+// A finding comes when both of the last two reads of an audit have it, and goes when both lack it. It stays while its
+// detector reads less than when it came. The zero Changes has seen no audit.
 type Changes struct {
 	began time.Time
 	reads int
-	// last is the last audit that could be judged; unreadable is why the last one could not be.
+	// last is the last audit that could be judged; unreadable is why the latest audit could not be judged.
 	last       *Result
 	unreadable error
 	findings   map[string]standing
 	unread     map[string]snapshot.Missing
 	gaps       map[string]detect.Gap
-	// firstGaps are the gaps of the first audit: another gap came when something was lost.
+	// firstGaps are the gaps of the first audit. Later gaps mean that something was lost.
 	firstGaps sets.Set[string]
 }
 
-// standing is a finding that holds, with what its detector could not see when it was found last.
+// standing is a finding that holds, with what its detector could not read when it last found it.
 type standing struct {
 	Finding
 	unseen []string
@@ -71,7 +71,7 @@ func (c *Changes) Take(reads []snapshot.Snapshot, r Result, unreadable error) []
 	last := reads[len(reads)-1]
 	at := last.Time.Add(last.Took)
 	if unreadable != nil {
-		// Nothing can be judged: what was found is neither there nor gone.
+		// Nothing can be judged: findings neither come nor go.
 		return c.sources(at, last.Unavailable())
 	}
 	if c.firstGaps == nil {
@@ -84,7 +84,7 @@ func (c *Changes) Take(reads []snapshot.Snapshot, r Result, unreadable error) []
 	return slices.Concat(c.sources(at, r.Unread), c.found(at, r, reads[max(0, len(reads)-2):]), c.judging(at, r.NotJudged))
 }
 
-// differences are what came, in its order, and what went, in order of its name. Known is kept up to date.
+// differences returns the events of items that came, in their order, and of items that went, by name. It updates state.
 func differences[T any](state map[string]T, now []T, name func(T) string, event func(came bool, item T) Event) (events []Event) {
 	there := map[string]bool{}
 	for _, one := range now {
@@ -119,7 +119,7 @@ func (c *Changes) judging(at time.Time, gaps []detect.Gap) []Event {
 func (c *Changes) found(at time.Time, r Result, reads []snapshot.Snapshot) []Event {
 	var events []Event
 	unseen, there := unseenIn(reads), map[string]bool{}
-	for _, f := range r.Findings { // the worst first: it is told if several have one ID
+	for _, f := range r.Findings { // the worst first: of findings with the same ID only the first counts
 		if there[f.ID] {
 			continue
 		}
@@ -144,7 +144,7 @@ func (c *Changes) found(at time.Time, r Result, reads []snapshot.Snapshot) []Eve
 	return events
 }
 
-// unseenIn is, by detector, what it could not see in one of some reads.
+// unseenIn returns, by detector, the sources that at least one of the reads lacks.
 func unseenIn(reads []snapshot.Snapshot) map[string][]string {
 	all := map[string][]string{}
 	for _, d := range slices.Concat(detectors, overTime) {
@@ -157,11 +157,11 @@ func unseenIn(reads []snapshot.Snapshot) map[string][]string {
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// ErrNotAudited is of a state before the first audit has ended.
+// ErrNotAudited is the error of State before the end of the first audit.
 var ErrNotAudited = errors.New("the first audit has not ended")
 
-// State is the last result, with all findings that hold: also those whose detector sees less than when
-// they came. The error is an *UnreadableError if the last audit could not be judged.
+// State is the last result, with all findings that hold, also if their detector now reads less. The error is an
+// *UnreadableError if the last audit could not be judged.
 func (c *Changes) State() (Result, error) {
 	if c.unreadable != nil {
 		return Result{}, c.unreadable

@@ -25,7 +25,7 @@ func briefly(e Event) string {
 	return e.What
 }
 
-// What both reads of an audit have comes, what both lack goes, and what was not read does neither.
+// A finding in both reads of an audit comes, a finding in none of them goes, and a finding of an unread source stays.
 func TestChanges(t *testing.T) {
 	well, wrong := cluster(false), cluster(true)
 	with := func(s snapshot.Snapshot, change func(*snapshot.Snapshot)) snapshot.Snapshot {
@@ -94,7 +94,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// Of several findings with one ID the worst is told, and a state that changes once more.
+// Of findings with the same ID only the worst has an event. A change of its state is another event.
 func TestChangesTellTheWorst(t *testing.T) {
 	hint := detect.Finding{Detector: "snat", Kind: detect.HiddenSource, State: detect.Hint, Object: detect.Named("rule"), Owner: "node1"}
 	active := hint
@@ -115,7 +115,7 @@ func TestChangesTellTheWorst(t *testing.T) {
 	}
 }
 
-// What came since the first audit is open, whatever the reason.
+// Each gap that came after the first audit is open.
 func TestChangesLeaveOpenWhatIsLost(t *testing.T) {
 	lost := cluster(false)
 	lost.Routers = slices.Clone(lost.Routers)
@@ -130,7 +130,7 @@ func TestChangesLeaveOpenWhatIsLost(t *testing.T) {
 	}
 }
 
-// One audit after another finds a fault of a server and a router, and sees it go.
+// Repeated audits see a fault of a server and a router come and go.
 func TestChangesOfACluster(t *testing.T) {
 	s := incident(t, "10.5.114.0/24", "10.5.115.0/24")
 	s.refused = []string{"/apis/apps/v1/deployments"}

@@ -39,7 +39,7 @@ func Role() string {
 			i = len(role.Rules)
 			role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{r.Group}, Verbs: []string{"get", "list"}})
 		}
-		if !slices.Contains(role.Rules[i].Resources, r.Resource) { // of another version
+		if !slices.Contains(role.Rules[i].Resources, r.Resource) { // it may be there by another version of the API
 			role.Rules[i].Resources = append(role.Rules[i].Resources, r.Resource)
 		}
 	}
@@ -49,7 +49,7 @@ func Role() string {
 func manifestOf(value any) string {
 	text, err := yaml.Marshal(value)
 	if err != nil {
-		panic(err) // of a value that is written here
+		panic(err) // only values of this package are marshalled
 	}
 	return string(text)
 }
@@ -57,20 +57,19 @@ func manifestOf(value any) string {
 // RoleHint says how to get what RBAC does not permit.
 const RoleHint = "relapse audit --rbac prints the ClusterRole that permits all of it"
 
-// RequestsPerSecond limit the requests of all clients to an API server, if nothing else is asked for;
-// twice as many may follow each other at once. A read takes 23 of a small cluster, and up
-// to 30 where addresses of Services are announced; each 500 objects more are one more.
+// RequestsPerSecond is the default limit of the requests of all clients to an API server; bursts may be twice as large.
+// A read of a small cluster takes 23 requests, up to 30 where addresses of Services are announced, and one more for
+// each 500 objects.
 const RequestsPerSecond = 5
 
-// Client says which cluster is read, and how.
+// Client says which cluster is read, and with what permissions.
 type Client struct {
-	// Kubeconfig is a file, by default KUBECONFIG or the user's own. Overrides take the place of
-	// what it says, as kubectl's flags do.
+	// Kubeconfig is a file, by default KUBECONFIG or the user's own. Overrides override it, as kubectl's flags do.
 	Kubeconfig string
 	Overrides  clientcmd.ConfigOverrides
-	// Version is of this program.
+	// Version is the version of this program.
 	Version string
-	// Rate is the requests per second; 0: RequestsPerSecond.
+	// Rate is the number of requests per second; 0: RequestsPerSecond.
 	Rate int
 	// Cilium is set if the ConfigMap at ConfigPath may be read as well.
 	Cilium bool
@@ -78,8 +77,8 @@ type Client struct {
 	Nodes *Nodes
 }
 
-// Config is the configuration of a client that can only read what Role permits, that ConfigMap and the pods of Nodes. It
-// also returns the name of the context.
+// Config returns the configuration of a client that can only read what Role permits, the ConfigMap, and the pods of
+// Nodes. It also returns the name of the context.
 func (c Client) Config() (config *rest.Config, name string, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.Kubeconfig
@@ -108,11 +107,10 @@ func (c Client) Config() (config *rest.Config, name string, err error) {
 	return config, name, nil
 }
 
-// readOnly passes requests on that list resources or read nodes, and refuses all others,
-// whatever the credentials permit.
+// readOnly passes requests that list resources or read nodes, and refuses all others, whatever the credentials permit.
 type readOnly struct {
 	to http.RoundTripper
-	// base is the path of a server that is below one of a proxy, such as /k8s/clusters/c-1.
+	// base is the path of an API server behind a proxy, such as /k8s/clusters/c-1.
 	base string
 	// cilium permits the ConfigMap at ConfigPath.
 	cilium bool
@@ -144,7 +142,7 @@ type Access struct {
 	// ByNode are the pods that read the nodes; nil: nodes are not read.
 	ByNode *Nodes
 
-	// nodes are those of one read, and unreachable is why there are none.
+	// nodes are the nodes of one read, and unreachable is why there are none.
 	nodes       map[string]snapshot.Machine
 	unreachable error
 }
@@ -164,7 +162,7 @@ func (a Access) Routers(context.Context) (map[string]snapshot.RouterReader, erro
 
 var errNotReached = errors.New("an audit does not reach it")
 
-// Nodes are those of one read, as they were when it began.
+// Nodes returns the nodes as they were at the beginning of the read.
 func (a Access) Nodes(context.Context) (map[string]snapshot.Machine, error) {
 	return a.nodes, a.unreachable
 }

@@ -21,20 +21,20 @@ type Command struct {
 	Run string `json:"run"`
 }
 
-// Reached is how a cluster and its routers are reached by hand, and what is known of findings.
+// Reached is how a user reaches the cluster and its routers, and the incidents of findings.
 type Reached struct {
 	// Kubectl are the flags of kubectl that name the cluster.
 	Kubectl []string
-	// Routers are declared in the file of routers. What is run on others is told with their names.
+	// Routers are declared in the file of routers. Commands for other routers state the router's name.
 	Routers []bgprouter.Declared
-	// Incidents are those that a finding belongs to; it may be nil.
+	// Incidents returns the incidents that a finding belongs to; it may be nil.
 	Incidents func(detect.Finding) []Incident
 }
 
 const mostLayers = 30
 
-// Detail adds to each finding its incidents, and, of the last read, what each layer says of its object, and the commands
-// that show it again.
+// Detail adds to each finding its incidents, what each layer says of its object in the last read, and the commands that
+// show the finding again.
 func (r *Result) Detail(last snapshot.Snapshot, by Reached) {
 	var findings []*Finding
 	for _, all := range [][]Finding{r.Findings, r.Once} {
@@ -70,8 +70,8 @@ func (r *Result) Detail(last snapshot.Snapshot, by Reached) {
 	}
 }
 
-// about is a read with the routes to the objects of findings alone: there may be a million
-// others, and each would become a statement.
+// about returns a read with only the routes to objects of findings. Each of perhaps a million other routes would become
+// a statement.
 func about(s snapshot.Snapshot, findings []*Finding) snapshot.Snapshot {
 	objects := map[netip.Prefix]bool{}
 	for _, f := range findings {
@@ -116,8 +116,8 @@ func (d detail) nothing() []snapshot.Statement {
 	return all
 }
 
-// related are objects of statements that a finding's object, an address of a Service, stands for:
-// the Service, and the ranges from which it is announced.
+// related returns other objects of statements about the address of a Service: the Service, and the ranges from which
+// the address is announced.
 func (d detail) related() []string {
 	services := d.services()
 	if len(services) == 0 {
@@ -135,7 +135,7 @@ func (d detail) related() []string {
 	return all
 }
 
-// services have the finding's object as an address.
+// services returns the Services with the finding's object as an address.
 func (d detail) services() []snapshot.Service {
 	p, ok := d.Object.Prefix()
 	if !ok || !p.IsSingleIP() {
@@ -144,8 +144,8 @@ func (d detail) services() []snapshot.Service {
 	return each.Where(d.read.Services.Items, func(s snapshot.Service) bool { return slices.Contains(s.LoadBalancerIPs, p.Addr()) })
 }
 
-// shows are, by detector, the commands that show again what its findings are based on. Those of
-// routers are in package bgprouter.
+// shows are, by detector, the commands that show again what a finding is based on. Package bgprouter has the commands
+// of routers.
 var shows = map[string]func(detail) []Command{
 	detect.RouteOwnership{}.Name(): func(d detail) []Command {
 		return slices.Concat(d.holders(), d.announcer(), d.podsOn(d.Owner), d.onRouters(bgprouter.Show))
@@ -177,11 +177,13 @@ var shows = map[string]func(detail) []Command{
 	},
 	detect.ImageDrift{}.Name(): func(d detail) []Command { return append(d.template(), d.pods()...) },
 	detect.ReverseName{}.Name(): func(d detail) []Command {
-		return append(d.pods(), d.kubectl("get", "endpointslices", "--all-namespaces", "--selector=service.kubernetes.io/headless", "--output=yaml"))
+		return append(d.pods(), d.kubectl("get", "endpointslices", "--all-namespaces",
+			"--selector=service.kubernetes.io/headless", "--output=yaml"))
 	},
 	detect.LostSelector{}.Name(): func(d detail) []Command { return []Command{d.kubectl("get", "nodes", "--show-labels")} },
 	detect.ServiceAddress{}.Name(): func(d detail) []Command {
-		return []Command{d.kubectl("get", "services", "--all-namespaces", "--output=wide"), d.kubectl("get", "ipaddresspools.metallb.io", "--all-namespaces")}
+		return []Command{d.kubectl("get", "services", "--all-namespaces", "--output=wide"),
+			d.kubectl("get", "ipaddresspools.metallb.io", "--all-namespaces")}
 	},
 	detect.SessionReset{}.Name(): func(d detail) []Command {
 		return []Command{d.kubectl("get", "bgppeers.metallb.io,bfdprofiles.metallb.io", "--all-namespaces", "--output=yaml")}
@@ -200,13 +202,13 @@ const (
 	ipamBlocks  = "ipamblocks.crd.projectcalico.org"
 )
 
-// kubectl is a command of kubectl. Names are in arguments that begin with something else, because
-// a name of somebody else's snapshot may look like a flag.
+// kubectl is a command of kubectl. No argument begins with a name, because names in another person's snapshot may look
+// like a flag.
 func (d detail) kubectl(args ...string) Command {
 	return Command{Run: shellescape.QuoteCommand(slices.Concat([]string{"kubectl"}, d.by.Kubectl, args))}
 }
 
-// balanced are the commands that show the Services that have the finding's address.
+// balanced returns the commands that show the Services with the finding's address.
 func (d detail) balanced() []Command {
 	var all []Command
 	for _, s := range d.services() {
@@ -239,8 +241,8 @@ func (d detail) onRouters(show func(bgprouter.Declared, netip.Prefix) []string) 
 	return all
 }
 
-// holders are the commands that show who holds the finding's object, in each layer in which
-// somebody does; of the CNI's layer all holders, if nobody does there.
+// holders returns the commands that show the holders of the finding's object in each layer. Without a holder in the
+// CNI's layer, they show all holders there.
 func (d detail) holders() []Command {
 	p, _ := d.Object.Prefix()
 	var all []Command
@@ -280,7 +282,7 @@ func (d detail) announcer() []Command {
 			return []Command{d.kubectl("get", "node/"+n.Name, "--output=wide")}
 		}
 	}
-	return []Command{d.kubectl("get", "nodes", "--output=wide")} // which lacks it
+	return []Command{d.kubectl("get", "nodes", "--output=wide")} // which shows that no Node has it
 }
 
 func (d detail) podsOn(node string) []Command {
@@ -292,7 +294,7 @@ func (d detail) podsOn(node string) []Command {
 
 const mostPods = 3
 
-// pods show what the first of the finding's pods run, and where.
+// pods returns commands that show the first of the finding's pods: what they run, and where.
 func (d detail) pods() []Command {
 	var all []Command
 	for _, pod := range d.Pods[:min(len(d.Pods), mostPods)] {
@@ -303,13 +305,14 @@ func (d detail) pods() []Command {
 	return all
 }
 
-// template shows what the workload of a finding asks for. Its object is KIND NAMESPACE/NAME, container NAME.
+// template returns commands that show the pod template of a finding's workload. The finding's object is KIND
+// NAMESPACE/NAME, container NAME.
 func (d detail) template() []Command {
 	owner, _, _ := strings.Cut(d.Object.String(), ", ")
 	kind, object, _ := strings.Cut(owner, " ")
 	namespace, name, _ := strings.Cut(object, "/")
 	if !slices.Contains([]string{"DaemonSet", "Deployment", "StatefulSet"}, kind) {
-		return nil // a pod without a template, which pods shows
+		return nil // a pod without a template: see pods
 	}
 	return []Command{d.kubectl("get", strings.ToLower(kind)+"/"+name, "--namespace="+namespace,
 		"--output=custom-columns=IMAGE:.spec.template.spec.containers[*].image,PULLED:.spec.template.spec.containers[*].imagePullPolicy")}

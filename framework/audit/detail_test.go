@@ -53,7 +53,7 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// What a large cluster says of one object is cut, and the rest is counted.
+// Statements about one object are limited, and the omitted statements are counted.
 func TestMostLayers(t *testing.T) {
 	read := cluster(false)
 	for range 3 * mostLayers {

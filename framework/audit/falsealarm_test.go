@@ -21,19 +21,19 @@ import (
 
 type judgement struct {
 	findings []string
-	// notJudged are parts of the sentences, one for each.
+	// notJudged has a part of each sentence of Result.NotJudged.
 	notJudged []string
 	open      bool
 }
 
-// edit changes the files of a case: a text, wherever it is, or the first one alone. Without a new
-// one the lines that have the text are deleted.
+// edit replaces a text in the files of a case: everywhere, or only the first time. Without a new text it deletes the
+// lines with the old one.
 type edit struct {
 	old, new string
 	first    bool
 }
 
-// fault is the same cluster with a fault that is one.
+// fault is the same cluster with a real fault.
 type fault struct {
 	name  string
 	edits []edit
@@ -47,15 +47,14 @@ const (
 	rejects = "it accepts fewer prefixes of the node than it gets"
 )
 
-// Clusters as they are outside of a lab lead to no false alarm, and each of them with a fault to
-// a finding. The folders hold the objects, as the API server has them, and what routers say.
+// Realistic clusters lead to no false alarm, and each of them with a fault leads to a finding. The folders have the
+// objects of the API server, and the output of routers.
 func TestFalseAlarms(t *testing.T) {
 	spine := edit{old: "- name: spine1", new: "- name: spine1\n  role: spine"}
 	lost := func(prefix string) []edit { return []edit{{old: "prefix: " + prefix}} }
 	for _, c := range []struct {
 		name string // the folder
-		// ahead are how far the API server's clock is ahead of this machine's, and the
-		// routers' with it; nil: not at all.
+		// ahead says how far the clocks of the API server and the routers are ahead of this machine's clock.
 		ahead []time.Duration
 		judgement
 		faults []fault
@@ -117,7 +116,7 @@ func TestFalseAlarms(t *testing.T) {
 		{name: "local-addresses", faults: []fault{
 			{"worker2's range is lost", lost("10.244.2.0/24"), judgement{findings: []string{"active unannounced 10.244.2.0/24"}}},
 		}},
-		// That mgmt is to have Services alone is not known.
+		// It is not known that mgmt should only have Services.
 		{name: "filtering-routers", judgement: judgement{notJudged: []string{"mgmt has no route to pod ranges of worker1 and worker2, and is not judged by that: " + noPods}, open: true},
 			faults: []fault{
 				{"worker2's range is lost", lost("10.244.2.0/24"), judgement{findings: []string{"active unannounced 10.244.2.0/24"}, notJudged: []string{"mgmt"}, open: true}},
@@ -132,7 +131,7 @@ func TestFalseAlarms(t *testing.T) {
 			{"the other Service is MetalLB's", []edit{{old: ", loadBalancerClass: kube-vip.io/kube-vip-class", new: " "}}, judgement{findings: []string{"active no-route 192.0.2.50/32"}, notJudged: []string{noPods}}},
 			{"MetalLB has that class", []edit{{old: "kube-vip.io/vipHost: worker1", new: "metallb.io/ip-allocated-from-pool: users"}}, judgement{findings: []string{"active no-route 192.0.2.50/32"}, notJudged: []string{noPods}}},
 		}},
-		// Workers alone have BGP. The router has one neighbour for each of them, and worker3 is down.
+		// Only workers have BGP. The router has a neighbour for each worker, and worker3 is down.
 		{name: "cilium-workers", judgement: judgement{notJudged: []string{"of cp1, and is not judged by that: no CiliumBGPClusterConfig", "of worker3, and is not judged by that: the node is not ready"}},
 			faults: []fault{
 				{"worker2's range is lost", lost("10.0.2.0/24"), judgement{findings: []string{"active unannounced 10.0.2.0/24"}, notJudged: []string{"of cp1", "of worker3"}}},
@@ -146,7 +145,7 @@ func TestFalseAlarms(t *testing.T) {
 					judgement{findings: []string{"active unannounced 10.0.2.0/24"}, notJudged: []string{"of cp1", "of worker3"}}},
 				{"worker2's session has ended, and its route is kept", []edit{{old: "established # worker2", new: "idle"}}, judgement{findings: []string{"latent stale-route 10.0.2.0/24"}, notJudged: []string{"of cp1", "of worker3"}}},
 			}},
-		// The nodes' mesh is by reflectors of the cluster, and the routers get MetalLB's Services.
+		// Route reflectors in the cluster connect the nodes, and the routers get MetalLB's Services.
 		{name: "calico-reflectors", judgement: judgement{notJudged: []string{noPods}}, faults: []fault{
 			{"the Service is lost", lost("192.0.2.1/32"), judgement{findings: []string{"active no-route 192.0.2.1/32"}, notJudged: []string{noPods}}},
 			{"a BGPPeer has the nodes announce blocks to the router", []edit{{old: "peerSelector: route-reflector == 'true'", new: "peerIP: 10.4.94.253, asNumber: 64512"}}, judgement{notJudged: []string{noPods}, open: true}},
@@ -163,13 +162,13 @@ func TestFalseAlarms(t *testing.T) {
 			{"the Service is lost", lost("192.0.2.1/32"), judgement{findings: []string{"active no-route 192.0.2.1/32"}, notJudged: []string{"neither CiliumNodes"}}},
 			{"nobody has said that the router gets Services alone", []edit{{old: "services: true"}}, judgement{notJudged: []string{"neither CiliumNodes"}, open: true}},
 		}},
-		// Each node has a block of both families, and a peer of IPv4. Somebody has said that the router gets them.
+		// Each node has a block of both address families, and an IPv4 peer. The file says that the router gets the blocks.
 		{name: "calico-one-family", judgement: judgement{notJudged: []string{"no BGPPeer of Calico gives the node a peer of that family"}},
 			faults: []fault{
 				{"worker2's block is lost", lost("10.244.2.0/26"), judgement{findings: []string{"active unannounced 10.244.2.0/26"}, notJudged: []string{"no BGPPeer"}}},
 				{"there is a peer of IPv6", []edit{{old: "10.4.94.252", new: "fd00:94::253"}}, judgement{findings: []string{"active unannounced fd00:244:1::/122", "active unannounced fd00:244:2::/122"}}},
 			}},
-		// A chained Cilium has CiliumNodes, and pods have addresses of Calico.
+		// With CNI chaining Cilium has CiliumNodes, and pods have addresses of Calico.
 		{name: "chained", faults: []fault{
 			{"worker2's block is lost", lost("10.244.2.0/26"), judgement{findings: []string{"active unannounced 10.244.2.0/26"}}},
 		}},
@@ -190,11 +189,11 @@ func TestFalseAlarms(t *testing.T) {
 				{"the network has an untagged image", []edit{{old: "mirrored-cilium-cilium:v1.18.4", new: "mirrored-cilium-cilium"}},
 					judgement{findings: []string{"hint untagged CronJob shop/backup, container backup", "latent untagged DaemonSet kube-system/cilium, container cilium-agent"}, notJudged: []string{noPods}}},
 			}},
-		// kube-router is the proxy of Services, and hides pods by its default.
+		// kube-router is the proxy of Services, and masquerades pods by default.
 		{name: "kube-router-nodes", judgement: judgement{findings: []string{"hint hidden-source rule "}}, faults: []fault{
 			{"another rule hides them", []edit{{old: "text: -A POSTROUTING -m set --match-set kube-router-pod-subnets src", new: "text: -A POSTROUTING -m set --match-set docker src"}}, judgement{findings: []string{"active hidden-source rule "}}},
 		}},
-		// An overlay, and a router with the summary of the site.
+		// An overlay, and a router with a summary route of the site.
 		{name: "k3s-summary", judgement: judgement{notJudged: []string{noPods}}, faults: []fault{
 			{"a static route says that pods are to be seen", []edit{{old: "#static", new: "- {prefix: 10.42.1.0/24, type: unicast, protocol: static, next_hops: [{address: 10.4.94.11, interface: swp1}]}"}},
 				judgement{findings: []string{"active hidden-source 10.42.0.0/16"}}},
@@ -209,7 +208,7 @@ func TestFalseAlarms(t *testing.T) {
 		}
 		for _, ahead := range c.ahead {
 			if realAPI != "" && ahead != 0 {
-				continue // it has the machine's clock
+				continue // the server has the machine's clock
 			}
 			for _, f := range append([]fault{{"none", nil, c.judgement}}, c.faults...) {
 				t.Run(c.name+"/"+f.name+"/"+ahead.String(), func(t *testing.T) {
@@ -235,15 +234,15 @@ func TestFalseAlarms(t *testing.T) {
 	}
 }
 
-// judgedFolder reads the objects of a folder from an API server, or from a bundle that a collector makes of them, with
-// what its routers say, and judges both.
+// judgedFolder reads the objects of a folder from an API server, or from a bundle that collect makes of them, and the
+// output of its routers, and judges both.
 func judgedFolder(t *testing.T, folder string, ahead time.Duration, edits []edit, collect func(t *testing.T, objects []map[string]any) string) Result {
 	t.Helper()
 	text, edited := map[string]string{}, make([]bool, len(edits))
 	for _, name := range []string{"objects.yaml", "routers.yaml", "nodes.yaml"} {
 		file, err := os.ReadFile(filepath.Join("testdata", "falsealarms", folder, name))
 		if name == "nodes.yaml" && errors.Is(err, os.ErrNotExist) {
-			continue // they are not read
+			continue // the file is not read
 		}
 		must.NoError(t, err)
 		content := string(file)
@@ -322,7 +321,7 @@ func (e edit) apply(text string) string {
 	return strings.Join(lines, "")
 }
 
-// node is a Node, with what its metadata and spec have besides.
+// node is a Node, with more fields of its metadata and spec.
 func node(name, address, ready, meta, spec string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Node
@@ -344,7 +343,7 @@ status: {phase: Running, podIP: "%[3]s", podIPs: [{ip: "%[3]s"}]}
 ---`, name, node, address)
 }
 
-// at fills in Nodes, pods, and times that are some time before now.
+// at executes a template with functions for Nodes, pods, and times before now.
 func at(t *testing.T, text string, now time.Time) string {
 	t.Helper()
 	ago := func(text string) (string, error) {

@@ -27,7 +27,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// forms are how collectors write the objects of a cluster.
+// forms are the formats in which collectors write the objects of a cluster.
 var forms = []struct {
 	name    string
 	collect func(t *testing.T, objects []map[string]any) string
@@ -39,7 +39,7 @@ var forms = []struct {
 			for _, item := range list["items"].([]any) {
 				nsNames[namespaceOf(item.(map[string]any))] = true
 			}
-			if len(nsNames) < 2 { // it does not show that it is of all namespaces
+			if len(nsNames) < 2 { // it does not show that it is a list of all namespaces
 				plural, _ := meta.UnsafeGuessKindToResource(schema.FromAPIVersionAndKind(name.version, strings.TrimSuffix(name.kind, "List")))
 				files[name.kind+".yaml"] = fileOf(fmt.Appendf(nil, "{\"request\":%q}\n%s\n", bundle.Path(plural), must.Get(json.Marshal(list))(t)))
 				continue
@@ -110,8 +110,8 @@ var clusterScoped = map[string]bool{"NodeList": true, "ClusterRoleList": true, "
 
 type listName struct{ kind, version string }
 
-// lists are the objects by type. Types of Kubernetes' own without objects have an empty list, and no
-// CustomResourceDefinition is there for the others.
+// lists returns the objects by type. A Kubernetes type without objects has an empty list, and a custom type without
+// objects has no CustomResourceDefinition.
 func lists(objects []map[string]any) map[listName]map[string]any {
 	all := map[listName]map[string]any{}
 	add := func(n listName) map[string]any {
@@ -144,13 +144,13 @@ func namespaceOf(o map[string]any) string {
 	return n
 }
 
-// typed takes out of an item what the API server says of its list alone.
+// typed removes from an item the fields that the API server sets only on its list.
 func typed(item any) {
 	delete(item.(map[string]any), "kind")
 	delete(item.(map[string]any), "apiVersion")
 }
 
-// everywhere are objects that each cluster has, in namespaces that a case may not have. One has changed a moment ago.
+// everywhere returns objects that each cluster has, in namespaces that a case may not have. One has just changed.
 func everywhere() string {
 	bound := func(kind, role string) string {
 		return fmt.Sprintf("roleRef: {apiGroup: rbac.authorization.k8s.io, kind: %s, name: %q}\nsubjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: a}]", kind, role)
@@ -178,7 +178,7 @@ func everywhere() string {
 	return text.String()
 }
 
-// Ages are by the time of the bundle, and what depends on Pods that were not collected is not judged.
+// Ages count from the time of the bundle, and what depends on Pods that were not collected is not judged.
 func TestFromBundle(t *testing.T) {
 	text := at(t, everywhere()+`---
 apiVersion: v1
@@ -216,11 +216,11 @@ kind: ConfigMap
 metadata: {namespace: shop, name: other}
 data: {tunnel: vxlan}
 `, time.Now().AddDate(-1, 0, 0))
-	text = strings.ReplaceAll(text, `Z"`, `.000000Z"`) // as a Lease has it
+	text = strings.ReplaceAll(text, `Z"`, `.000000Z"`) // the format in a Lease
 	for _, part := range []bool{false, true} {
 		objects := slices.DeleteFunc(objectsOf(t, text), func(o map[string]any) bool { return part && o["kind"] == "Pod" && namespaceOf(o) == "default" })
 		dir := forms[0].collect(t, objects)
-		if file := filepath.Join(dir, "PodList.yaml"); part { // by another command
+		if file := filepath.Join(dir, "PodList.yaml"); part { // another command wrote it
 			_, list, _ := strings.Cut(string(must.Get(os.ReadFile(file))(t)), "\n")
 			must.NoError(t, os.WriteFile(file, []byte(list), 0o600))
 		}
@@ -254,7 +254,7 @@ data: {tunnel: vxlan}
 	}
 }
 
-// objectsOf are the documents of a YAML file, each with the uid that an API server gives. EndpointSlices are old.
+// objectsOf returns the documents of a YAML file, each with a uid as by an API server. EndpointSlices are old.
 func objectsOf(t *testing.T, text string) []map[string]any {
 	t.Helper()
 	var all []map[string]any

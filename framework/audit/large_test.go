@@ -15,8 +15,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// sown is a snapshot that faults are sown into. It shares its items with the one that it is a
-// copy of: they are replaced, and not changed.
+// sown is a copy of a snapshot, with faults. Both share their items: an item is replaced, and not changed.
 type sown struct{ *snapshot.Snapshot }
 
 func itemOf[T any](all []T, matches func(T) bool) *T { return &all[slices.IndexFunc(all, matches)] }
@@ -29,8 +28,7 @@ func (s sown) cilium(n int) *snapshot.CiliumNode {
 	return itemOf(s.CiliumNodes.Items, func(o snapshot.CiliumNode) bool { return o.Name == nodeName(n) })
 }
 
-// withdraw takes away the paths of both routers, or of one, that match. Of the others to the same
-// prefix the first becomes the best one.
+// withdraw removes the matching paths of some routers. The first remaining path to the same prefix becomes the best one.
 func (s sown) withdraw(match func(snapshot.Path) bool, routers ...int) {
 	for _, i := range routers {
 		lost := map[netip.Prefix]bool{}
@@ -78,8 +76,8 @@ func (s sown) template(n int, image string) {
 	w.Containers[0].Image = image
 }
 
-// replace makes one pod of a Deployment a newer one, with another image and of a template. It runs
-// on a node that has no fault, and the registry does not tell which image it has.
+// replace replaces a pod of a Deployment by a newer one, with another image and template, on a node without a fault. The
+// registry has no tag of that image.
 func (s sown) replace(n int, template string) {
 	healthy := func(p snapshot.PodImages) bool { return p.OwnerName == appName(n) && p.Node > nodeName(60) }
 	p := itemOf(s.PodImages.Items, healthy)
@@ -98,7 +96,7 @@ func matchPrefix(p netip.Prefix) func(snapshot.Path) bool {
 
 func balancer(n int) netip.Prefix { return netip.PrefixFrom(balancerIP(n), 32) }
 
-// faults are of different kinds: each is one finding, and a part of its sentence.
+// faults are of different kinds. Each leads to one finding, and has a part of the finding's sentence.
 var faults = []struct {
 	name string
 	sow  func(s sown)
@@ -196,7 +194,7 @@ func sow(clean snapshot.Snapshot, sows ...func(sown)) snapshot.Snapshot {
 	return s
 }
 
-// allFaults are what sows each of the faults, and what is found then, in order.
+// allFaults returns the functions that sow the faults, and the expected findings, in order.
 func allFaults() (sows []func(sown), want []string) {
 	for _, f := range faults {
 		sows, want = append(sows, f.sow), append(want, f.want)
@@ -211,8 +209,8 @@ func named(findings []detect.Finding) []string {
 	return all
 }
 
-// Twenty faults in a cluster of some size are found, each alone and all at once, and nothing
-// besides; in the cluster without them nothing is. BenchmarkLargeCluster has the full size.
+// In a smaller cluster twenty faults are found, each alone and all at once, and nothing else; without faults nothing is
+// found. BenchmarkLargeCluster has the full size.
 func TestFaultsInLargeCluster(t *testing.T) {
 	clean := fullSize(1. / 16).snapshot()
 	j := judge(clean)
@@ -229,9 +227,9 @@ func TestFaultsInLargeCluster(t *testing.T) {
 	must.Equal(t, "all at once", want, named(judge(sow(clean, sows...)).findings))
 }
 
-// BenchmarkLargeCluster judges one read of a cluster of four sizes, up to 5,000 nodes and two routers of a million
-// routes, with all detectors: without faults and with twenty. B/op is all memory that is ever allocated for it, and so
-// a bound of the heap beyond the snapshot's own, which is the metric MiB-snapshot.
+// BenchmarkLargeCluster judges one read of a cluster by all detectors, without faults and with twenty, in four sizes up
+// to 5,000 nodes and two routers of a million routes. B/op is all allocated memory, and so a bound of the additional
+// heap. The heap of the snapshot is the metric MiB-snapshot.
 func BenchmarkLargeCluster(b *testing.B) {
 	for _, part := range []int{8, 4, 2, 1} {
 		before := heap()

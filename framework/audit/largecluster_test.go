@@ -10,15 +10,15 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// shape is the size of a cluster and what it consists of. One shape makes one snapshot, always the same.
+// shape is the size of a cluster. A shape always leads to the same snapshot.
 type shape struct {
 	Nodes    int
 	Services int // with two EndpointSlices each; half of them have an address of a load balancer
 	Routes   int // of each of the two routers, in its RIB and in its FIB
 }
 
-// fullSize is a cluster of 5,000 nodes, 150,000 pods, 10,000 Services and 20,000 EndpointSlices, with
-// two routers of 1,000,000 routes each; or a part of it.
+// fullSize is a part of a cluster of 5,000 nodes, 150,000 pods, 10,000 Services and 20,000 EndpointSlices, with two
+// routers of 1,000,000 routes each.
 func fullSize(part float64) shape {
 	scale := func(n int) int { return int(part * float64(n)) }
 	return shape{Nodes: scale(5000), Services: scale(10_000), Routes: scale(1_000_000)}
@@ -26,20 +26,20 @@ func fullSize(part float64) shape {
 
 const (
 	seed = 1
-	// podsOfNode are those of each node, one of them in the host's network.
+	// podsOfNode is the number of pods on each node. One of them has hostNetwork.
 	podsOfNode = 30
-	// localEvery is how many Services there are for one with the policy Local. Nodes with an endpoint of it announce it.
+	// localEvery: one of so many Services has externalTrafficPolicy Local, and is announced by nodes with an endpoint.
 	localEvery = 100
-	// nodeAS is that of the nodes, and spineAS that of the routers' neighbours beyond.
+	// nodeAS is the AS of the nodes, and spineAS the AS of the routers' other neighbours.
 	nodeAS  = 64513
 	spineAS = 64600
-	// ownAdvertisements is how many Services have an advertisement of their own: number n from node n.
+	// ownAdvertisements is the number of Services with an advertisement of their own. Node n announces Service n.
 	ownAdvertisements = 8
-	// edge is the number of nodes that announce most of the others.
+	// edge is the number of nodes that announce the Services without an own advertisement and without policy Local.
 	edge = 4
 )
 
-// takenAt is when the snapshot is taken. All objects are an hour old.
+// takenAt is the time of the snapshot. All objects are an hour old.
 var takenAt = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 var created = takenAt.Add(-time.Hour)
@@ -112,8 +112,8 @@ type endpoint struct {
 	ip   netip.Addr
 }
 
-// pods makes one agent for each node, and the pods of Deployments, of which there are as many as
-// Services: number n of each node is of the same Deployment as its neighbours'.
+// pods makes an agent on each node, and the pods of one Deployment for each Service. Neighbouring nodes have pods of the
+// same Deployments.
 func (size shape) pods(s *snapshot.Snapshot) (endpoints [][]endpoint) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	container := func(name, image, tag string, digest int) snapshot.RunningContainer {
@@ -161,7 +161,7 @@ func (size shape) pods(s *snapshot.Snapshot) (endpoints [][]endpoint) {
 }
 
 // services makes Services, their EndpointSlices, and the advertisements of their addresses: one for each of the first
-// ones, one for those with the policy Local, which is of all nodes, and one for the rest, which is of a few nodes.
+// Services, one from all nodes for Services with the policy Local, and one from a few nodes for the other Services.
 func (size shape) services(s *snapshot.Snapshot, endpoints [][]endpoint) {
 	var rest, every []string
 	for n := range size.Nodes {
@@ -290,7 +290,7 @@ func (size shape) routers(s *snapshot.Snapshot, endpoints [][]endpoint) {
 
 var nodePath, spinePath = []uint32{nodeAS}, []uint32{spineAS, 64700, 64800}
 
-// internet makes prefixes of public addresses, in order: six in ten are a /24, as in the table of the internet.
+// internet returns public prefixes, in order. Six in ten are a /24, as in the routing table of the internet.
 func (size shape) internet(count int) []netip.Prefix {
 	random := rand.New(rand.NewPCG(seed, 2))
 	made := make(map[netip.Prefix]bool, max(count, 0))

@@ -31,14 +31,14 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// NodeImage is the image of cmd/nodestate that this tree builds.
+// NodeImage is the name of the image of cmd/nodestate.
 const NodeImage = "relapse.dev/nodestate:dev"
 
 //go:embed nodes.yaml.tmpl
 var manifest string
 
-// NodesManifest is a manifest of the pods that read the nodes, with a new key. Calico: the nodes run
-// its BIRD, which is read as well. An error is about the reference of the image.
+// NodesManifest returns a manifest of the pods that read the nodes, with a new key. With calico the pods also read the
+// BIRD of Calico. An error is about the reference of the image.
 func NodesManifest(image string, calico bool) (string, error) {
 	if _, err := reference.ParseNormalizedNamed(image); err != nil {
 		return "", fmt.Errorf("%q is no reference of an image: %w", image, err)
@@ -64,7 +64,7 @@ type Nodes struct {
 	file                     string
 }
 
-// ParseNodes reads a manifest that NodesManifest has printed. Its names may have been changed.
+// ParseNodes reads a manifest of NodesManifest. The names in it may have been changed.
 func ParseNodes(file string, text []byte) (*Nodes, error) {
 	n := Nodes{file: file}
 	for documents := utilyaml.NewYAMLToJSONDecoder(bytes.NewReader(text)); ; {
@@ -107,14 +107,14 @@ func (n *Nodes) permits(path, query string) bool {
 }
 
 const (
-	// atOnce is how many pods are asked at a time.
+	// atOnce is the number of pods that are asked at the same time.
 	atOnce = 20
-	// mostOfNodes bounds what all nodes answer in a read, in bytes of JSON.
+	// mostOfNodes bounds the answers of all nodes in a read, in bytes of JSON.
 	mostOfNodes = 512 << 20
 )
 
-// machines are the nodes of a cluster, to be read once: each answers for all of its sources by
-// one request, and one whose pod does not answer is there as well.
+// machines returns the nodes of a cluster for one read. One request to a node's pod reads all sources. A node whose pod
+// does not answer is included.
 func (a Access) machines(ctx context.Context) (map[string]snapshot.Machine, error) {
 	if a.ByNode == nil {
 		return nil, errNotReached
@@ -147,7 +147,7 @@ func (a Access) machines(ctx context.Context) (map[string]snapshot.Machine, erro
 	}); err != nil {
 		return nil, fmt.Errorf("listing the pods that read nodes, in namespace %s: %w", a.ByNode.namespace, err)
 	}
-	// What is asked of nodes waits for its turn itself.
+	// Requests to nodes use limit and turn of reading.
 	unlimited := rest.CopyConfig(a.Config)
 	unlimited.RateLimiter = flowcontrol.NewFakeAlwaysRateLimiter()
 	asks, err := typedcorev1.NewForConfig(unlimited)
@@ -196,13 +196,13 @@ func notReady(p corev1.Pod) string {
 type reading struct {
 	declaration *Nodes
 	client      *typedcorev1.CoreV1Client
-	// limit is of all requests. Whoever waits for it holds turn, so that one node at a time does: lists,
-	// whose version the server forgets, are not behind all nodes.
+	// limit is the limit of all requests. Only one node at a time waits for it, with turn held. So pages of lists
+	// need not wait for all nodes: a page may expire.
 	limit flowcontrol.RateLimiter
 	turn  sync.Mutex
-	free  chan bool // full while as many pods are asked as may be
+	free  chan bool // full while atOnce pods are asked
 	began time.Time
-	size  atomic.Int64 // of the answers
+	size  atomic.Int64 // of all answers
 }
 
 func (r *reading) wait(ctx context.Context) error {
@@ -233,7 +233,7 @@ func (r *reading) ask(ctx context.Context, node, pod string) (snapshot.Snapshot,
 	if left <= 0 {
 		return snapshot.Snapshot{}, fmt.Errorf("the nodes that were read before it have answered with %d bytes, more than all may", r.size.Load())
 	}
-	// Stream takes a status other than 2xx for an error.
+	// Stream returns an error for a status other than 2xx.
 	answer, err := r.client.RESTClient().Get().AbsPath(nodestate.Proxied(r.declaration.namespace, pod)).
 		SetHeader(nodestate.KeyHeader, nodestate.Key(r.declaration.key, node)).SetHeader("Accept", "application/gzip").Stream(ctx)
 	switch {
@@ -241,7 +241,7 @@ func (r *reading) ask(ctx context.Context, node, pod string) (snapshot.Snapshot,
 		return snapshot.Snapshot{}, fmt.Errorf("pod %s does not take the key of %s: expected the file that was applied", pod, r.declaration.file)
 	case apierrors.IsGone(err):
 		return snapshot.Snapshot{}, fmt.Errorf("the key of %s has ended: expected a new manifest, of relapse audit --nodes-manifest", r.declaration.file)
-	case err != nil && ctx.Err() != nil: // client-go says which of its waits it was
+	case err != nil && ctx.Err() != nil: // client-go's error says what it waited for
 		return snapshot.Snapshot{}, fmt.Errorf("asking pod %s: %w", pod, context.Cause(ctx))
 	case err != nil:
 		return snapshot.Snapshot{}, fmt.Errorf("asking pod %s: %w", pod, err)
@@ -253,7 +253,7 @@ func (r *reading) ask(ctx context.Context, node, pod string) (snapshot.Snapshot,
 	if err != nil {
 		return snapshot.Snapshot{}, fmt.Errorf("asking pod %s: %w", pod, err)
 	}
-	// Detectors compare these times with the time of the snapshot, and nodes are read one after another.
+	// Detectors compare these times with the time of the snapshot, but nodes are read one after another.
 	for _, n := range s.NAT {
 		for i := range n.Flows.Items {
 			n.Flows.Items[i].Expires += took

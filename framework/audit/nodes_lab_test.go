@@ -40,9 +40,8 @@ var audited = topology.Topology{
 	}},
 }.Behind(topology.OneToR(nodesNet, uplink))
 
-// The printed manifest starts pods on every node, which answer for their node and change nothing
-// on it; without one of them that node is unread, by name. A guest has a kernel of its own, which
-// would load the modules of what it is asked for.
+// The printed manifest starts a pod on every node, which reads the node and changes nothing on it. Without its pod a
+// node is unread, by name. A guest is tested as well: its own kernel would load modules if a read caused that.
 func TestNodesOfALab(t *testing.T) {
 	for name, kernel := range map[string]string{"containers": "", "a guest": topology.Kernels[0]} {
 		t.Run(name, func(t *testing.T) {
@@ -84,15 +83,15 @@ func testNodes(t *testing.T, audited topology.Topology) {
 		}
 		return out
 	}
-	// kubectl is that of the control plane's node.
+	// kubectl runs kubectl on the control plane's node.
 	kubectl := func(command string) string {
 		return on("first", "bash", "-c", "export KUBECONFIG=/etc/kubernetes/admin.conf; "+command)
 	}
 	text := must.Get(audit.NodesManifest(audit.NodeImage, false))(t)
-	// What reading could change on a node.
+	// state prints what reading could change on a node.
 	const state = `nft list tables; cat /proc/net/ip_tables_names /proc/net/ip6_tables_names 2>&1; cut -d' ' -f1 /proc/modules 2>&1
 find /proc/sys/net -type f ! -name nf_conntrack_count ! -path '*/veth*' | sort | xargs grep -H '' 2>&1; ls -d /run/calico 2>&1; true`
-	if guest { // without a rule, and so without the modules of rules
+	if guest { // it has no rule, and so no module for rules
 		loaded := strings.Fields(on("second", "cut", "-d ", "-f1", "/proc/modules"))
 		t.Logf("modules: %q", loaded)
 		for _, module := range []string{"ip_vs", "nf_conntrack_netlink"} {

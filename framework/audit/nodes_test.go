@@ -27,7 +27,7 @@ import (
 
 func read[T any](items ...T) snapshot.List[T] { return snapshot.List[T]{Read: true, Items: items} }
 
-// nodeAnswer is what a node says of which nothing is wrong.
+// nodeAnswer is the answer of a node without a fault.
 func nodeAnswer(node string) snapshot.Snapshot {
 	return snapshot.Snapshot{
 		NodeNetworks: []snapshot.NodeNetwork{{Node: node, Interfaces: read(snapshot.Interface{Name: "eth0"}), BIRD: read[snapshot.BIRDProtocol]()}},
@@ -56,7 +56,8 @@ func auditedWith(t *testing.T, s *server) ([]snapshot.Snapshot, Result) {
 	return reads, must.Get(Judge(reads))(t)
 }
 
-// many is a server with some nodes, each with a pod that answers for it. What asked returns is called after the answer.
+// many is a server with some nodes, each with a pod that answers for it. asked is called before each answer, and its
+// result after it.
 func many(t *testing.T, nodes int, asked func(context.Context) (answered func())) *server {
 	s := newServer(t)
 	for i := range nodes {
@@ -81,9 +82,9 @@ const ready = `{"phase":"Running","conditions":[{"type":"Ready","status":"True"}
 
 var podsNode = regexp.MustCompile(`master\d`)
 
-// A node is read whole by one request, or is unread by name.
+// One request reads a node completely, or the node is unread, by name.
 func TestNodes(t *testing.T) {
-	const everything = 8 // parts of a node
+	const everything = 8 // the number of a node's parts
 	for name, test := range map[string]struct {
 		status string // of master2's pod; empty: there is none
 		answer http.HandlerFunc
@@ -145,11 +146,11 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// Of many nodes some are asked at a time, each once in a read.
+// Only some of many nodes are asked at the same time, and each node is asked once in a read.
 func TestManyNodes(t *testing.T) {
 	const nodes = 3 * atOnce
 	var now, most atomic.Int32
-	full := make(chan bool) // closed when as many are asked as may be
+	full := make(chan bool) // closed when atOnce nodes are asked
 	s := many(t, nodes, func(ctx context.Context) func() {
 		n := now.Add(1)
 		for before := most.Load(); n > before && !most.CompareAndSwap(before, n); before = most.Load() {
@@ -176,8 +177,8 @@ func TestManyNodes(t *testing.T) {
 	}
 }
 
-// With the nodes Cilium's ConfigMap is read, where that is permitted. Where it is not, and Cilium runs, it
-// is not judged what is hidden, and that is said.
+// With the nodes, Cilium's ConfigMap is read. If that is forbidden and Cilium runs, masquerading is not judged, and the
+// result says so.
 func TestNodesReadCiliumsConfig(t *testing.T) {
 	for _, test := range []struct {
 		name           string
@@ -212,7 +213,7 @@ func TestNodesReadCiliumsConfig(t *testing.T) {
 	must.Equal(t, "the ConfigMap was asked for", true, s.asked["GET "+ConfigPath] > 0)
 }
 
-// Without any router's FIB it is not judged what nodes hide, and the audit is open.
+// Without any router's FIB, masquerading by nodes is not judged, and the audit is open.
 func TestNodesWithoutFIB(t *testing.T) {
 	for _, fib := range []bool{true, false} {
 		s := withNodes(0, func(s *snapshot.Snapshot) {
@@ -227,7 +228,7 @@ func TestNodesWithoutFIB(t *testing.T) {
 	}
 }
 
-// A read of many nodes is given the time that it takes by its rate.
+// The timeout of a read of many nodes depends on the rate.
 func TestNodesByRate(t *testing.T) {
 	s := many(t, 4, func(context.Context) func() { return func() {} })
 	by := installed(t)
@@ -244,7 +245,7 @@ func TestNodesByRate(t *testing.T) {
 	must.Equal(t, "5000 requests at 5 a second take", 1000*time.Second, durationOf(5000, 5))
 }
 
-// turns counts who waits for a turn, at half a request a second, and lets all go on at once.
+// turns is a limiter of half a request a second: it counts the waiting requests, and lets them all pass at once.
 type turns struct {
 	flowcontrol.RateLimiter
 	waited atomic.Int32
@@ -257,7 +258,7 @@ func (l *turns) Wait(context.Context) error {
 	return nil
 }
 
-// Without the right to list the pods, nothing of the nodes is read, and that is said.
+// If listing the pods is forbidden, no node is read, and the result says so.
 func TestNodesForbidden(t *testing.T) {
 	s := incident(t, "10.5.112.0/24", "10.5.114.0/24")
 	s.refused = []string{"/api/v1/namespaces/relapse-nodes/pods"}
@@ -267,7 +268,7 @@ func TestNodesForbidden(t *testing.T) {
 	must.Equal(t, "open", true, r.Open())
 }
 
-// The client asks the pods of the manifest for the one path, and nobody else.
+// The client asks only the pods of the manifest, for one path.
 func TestOnlyThesePods(t *testing.T) {
 	s := newServer(t)
 	s.pods = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
@@ -331,7 +332,7 @@ func TestParseNodes(t *testing.T) {
 	}
 }
 
-// withNodes is one read of a cluster whose nodes are read, some seconds after the first.
+// withNodes is a read with nodes, some seconds after the first read.
 func withNodes(seconds int, change func(*snapshot.Snapshot)) snapshot.Snapshot {
 	s := cluster(false)
 	s.Time = s.Time.Add(time.Duration(seconds) * time.Second)
@@ -351,7 +352,7 @@ func withNodes(seconds int, change func(*snapshot.Snapshot)) snapshot.Snapshot {
 	return s
 }
 
-// What one read leaves open, detectors of nodes judge by two.
+// Detectors of nodes judge by two reads what is open after one.
 func TestOverTime(t *testing.T) {
 	dns := func(s *snapshot.Snapshot) {
 		s.Services.Items = []snapshot.Service{{Namespace: "default", Name: "dns", ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.10")}, Ports: []snapshot.ServicePort{{Protocol: "UDP", Port: 53}}}}
@@ -406,7 +407,7 @@ func TestOverTime(t *testing.T) {
 	}
 }
 
-// What a read of nodes lacks without an error is said as well.
+// A source that a read of nodes lacks without an error is named as well.
 func TestNodesLacking(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*snapshot.Snapshot)

@@ -21,11 +21,11 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// An API server and its etcd, with the token of an administrator, which the tests in clusters ask in place of a
-// fake one. A test of the night (cmd/relapse, TestAuditFaults) sets them.
+// An API server, its etcd and an administrator's token, which tests use in place of a fake server. TestAuditFaults of
+// cmd/relapse, which runs each night, sets them.
 var realAPI, realEtcd, realToken = os.Getenv("RELAPSE_TEST_API"), os.Getenv("RELAPSE_TEST_ETCD"), os.Getenv("RELAPSE_TEST_TOKEN")
 
-// onReal has a real API server answer with some objects, and no others of their types.
+// onReal replaces all objects of the audited types on the real API server.
 func onReal(t *testing.T, documents []string) *rest.Config {
 	t.Helper()
 	config := &rest.Config{Host: realAPI, BearerToken: realToken, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1}
@@ -33,7 +33,7 @@ func onReal(t *testing.T, documents []string) *rest.Config {
 	for _, r := range resources {
 		if r.Resource != "customresourcedefinitions" && r.Group != "rbac.authorization.k8s.io" {
 			from, to := registry(r, ""), registry(r, "")
-			to[len(to)-1] = '0' // it follows /
+			to[len(to)-1] = '0' // the character after /
 			inEtcd(t, "deleterange", map[string][]byte{"key": from, "range_end": to})
 		}
 	}
@@ -57,7 +57,7 @@ func onReal(t *testing.T, documents []string) *rest.Config {
 
 var defined sync.Once
 
-// define makes the vendors' types known. Which fields they have is not compared.
+// define creates the CustomResourceDefinitions of the vendors' types, without schemas of their fields.
 func define(t *testing.T, config *rest.Config) {
 	t.Helper()
 	client := must.Get(dynamic.NewForConfig(config))(t)
@@ -99,7 +99,7 @@ func define(t *testing.T, config *rest.Config) {
 	}
 }
 
-// registry is where etcd has objects: all of a resource, or one.
+// registry is the key in etcd of an object, or the prefix of a resource's keys.
 func registry(r schema.GroupVersionResource, name string) []byte {
 	at := map[string]string{"nodes": "minions", "services": "services/specs"}[r.Resource]
 	switch {

@@ -17,11 +17,11 @@ import (
 // Redaction replaces the names and addresses of a cluster and its routers, as relapse archive --redact does.
 type Redaction struct{ by *archive.Dictionary }
 
-// Redact chooses the replacements for some reads and their result. By says how routers are reached, which
-// errors tell; hosts are further names of machines.
+// Redact chooses the replacements for some reads and their result. by are the routers: errors quote how they are
+// reached. hosts are further names of machines.
 //
-// In reads all words are replaced that are no number, no version, no time and no known word; in the result
-// those words, and the IDs of findings, by which names could be guessed.
+// In reads all words are replaced, except numbers, versions, times and known words. In the result the same words are
+// replaced, and the IDs of findings, because names could be guessed by them.
 func Redact(reads []snapshot.Snapshot, r Result, by []bgprouter.Declared, hosts []string) (Redaction, error) {
 	x := Redaction{archive.NewDictionary()}
 	for _, d := range by {
@@ -45,7 +45,7 @@ func Redact(reads []snapshot.Snapshot, r Result, by []bgprouter.Declared, hosts 
 	for _, id := range idsOf(r) {
 		x.by.Name("finding", id)
 	}
-	for _, s := range r.Unused { // they may name what is in no read any more
+	for _, s := range r.Unused { // they may name objects that no read has any more
 		x.by.Words("name", s.Object)
 		x.by.Name("router", s.Routers...)
 	}
@@ -79,7 +79,7 @@ func idsOf(r Result) (all []string) {
 	return all
 }
 
-// Reads returns reads with replacements. They are for reading: they are not judged again.
+// Reads returns reads with replacements. They cannot be judged again.
 func (x Redaction) Reads(reads []snapshot.Snapshot) ([]snapshot.Snapshot, error) {
 	var all []snapshot.Snapshot
 	for _, s := range reads {
@@ -114,14 +114,14 @@ func (x Redaction) Result(r Result) (Result, error) {
 	if err != nil {
 		return to, fmt.Errorf("replacing names and addresses of the findings: %w", err)
 	}
-	to.Ran, to.Planned = r.Ran, r.Planned // they name no part of the cluster
+	to.Ran, to.Planned = r.Ran, r.Planned // these have no name of the cluster
 	return to, nil
 }
 
 // Text returns a text with replacements.
 func (x Redaction) Text(text string) string { return x.by.Text(text) }
 
-// Anonymous are suppressions without what people have written in them.
+// Anonymous returns suppressions without the texts that people have written.
 func Anonymous(all []Suppression) []Suppression {
 	return each.Of(all, func(s Suppression) Suppression {
 		if s.Reason = "redacted"; s.Owner != "" {

@@ -17,8 +17,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// fill gives each text of a value a name of its own, which it notes by the path of its field, and each
-// address one of a few.
+// fill sets each string in a value to a unique name, which it notes by the path of its field, and each address to one
+// of a few.
 func fill(v reflect.Value, path string, texts map[string]string) {
 	switch v.Interface().(type) {
 	case netip.Addr:
@@ -58,7 +58,7 @@ func fill(v reflect.Value, path string, texts map[string]string) {
 	}
 }
 
-// No text of a read is left, whatever its field. Addresses are replaced everywhere.
+// Texts in all fields of a read are replaced, and addresses everywhere.
 func TestRedactFields(t *testing.T) {
 	texts := map[string]string{}
 	var s snapshot.Snapshot
@@ -69,7 +69,7 @@ func TestRedactFields(t *testing.T) {
 	for path, secret := range texts {
 		must.Equal(t, "left of "+path, 0, strings.Count(string(text), secret+`"`))
 	}
-	// A replacement may begin like an address of the read, by chance, but is none.
+	// A replacement may begin like an address of the read by chance.
 	own := must.Get(json.Marshal(s))(t)
 	addresses := regexp.MustCompile(`\b(?:10\.77\.\d+\.9|fd77:1:2:3::9|fd77:5::)`).FindAllString(string(own), -1)
 	must.Equal(t, addresses, true, len(addresses) >= 3) // one of each kind
@@ -78,7 +78,7 @@ func TestRedactFields(t *testing.T) {
 	}
 }
 
-// What texts have of names and addresses is replaced as well, in whatever form.
+// Names and addresses in texts are replaced as well, in any notation.
 func TestRedactTexts(t *testing.T) {
 	s := cluster(false)
 	s.Nodes.Items[0].InternalIPs = append(s.Nodes.Items[0].InternalIPs, netip.MustParseAddr("2001:db8:9::21"))
@@ -106,7 +106,7 @@ func TestRedactTexts(t *testing.T) {
 	reads := must.Get(x.Reads([]snapshot.Snapshot{s}))(t)
 	read := must.Get(json.Marshal(reads[0]))(t)
 	all := string(read) + x.Text("open /srv/acme/rib, /srv/umbrella/bgp: no such file; pod a does not take the key of nodes-of-acme.yaml")
-	// A replacement may begin like an address of the read, by chance, but is none.
+	// A replacement may begin like an address of the read by chance.
 	for _, secret := range []string{
 		"10.4.94.32", "10_4_94_32", "2001_db8_9__", "2001-db8-9--", "2001:DB8:9:", "2001:0db8:0009:", "corp.example", "plant", "acme", "ACME", "alice", "router7", "master1", "tor1", "umbrella",
 	} {
@@ -117,7 +117,7 @@ func TestRedactTexts(t *testing.T) {
 	must.Contain(t, all, "KUBE-SERVICES", "kubernetes service portals", "kube-system")
 }
 
-// No ID of the cluster is in what is redacted: names could be guessed by it.
+// Redacted output has no original ID of a finding: names could be guessed by it.
 func TestRedactIDs(t *testing.T) {
 	f := detect.Finding{Detector: "image-pin", Kind: "latest-tag", State: detect.Latent, Object: detect.Named("DaemonSet shop/a, container a")}
 	r := Result{Findings: []Finding{identified(f)}}

@@ -28,11 +28,11 @@ const (
 	faultsSubnet  = "10.235.2."
 )
 
-// machines are the last numbers of the addresses of the cluster's nodes and of its routers.
+// machines has the last number of the address of each node and router.
 var machines = map[string]string{"worker1": "11", "worker2": "12", "frr": "252", "bird": "253"}
 
-// nodeConf is the BIRD of a node ($i is 1 or 2, $o the other one): it announces the node's pods, and on worker1, which
-// has the endpoint, the Service.
+// nodeConf is the BIRD configuration of a node ($i is 1 or 2, $o the other number). It announces the node's pod range,
+// and on worker1, which has the endpoint, the Service.
 const nodeConf = `router id 10.235.2.1$i;
 protocol device {}
 protocol static pods { ipv4; route 10.244.$i.0/24 blackhole; }
@@ -72,8 +72,8 @@ until vtysh -d bgpd -c "show version" && vtysh -d staticd -c "show version"; do 
 vtysh -f /lab/frr.conf
 wait`
 
-// routerFault is a fault in tables of routers: what makes it, and takes it back, each on a machine. TOR is the
-// router that is read, and OTHER the other one.
+// routerFault is a fault in tables of routers: the commands that make it, and undo it, each on a machine. TOR stands for
+// the router that is read, and OTHER for the other router.
 type routerFault struct {
 	name     string
 	do, undo []onMachine
@@ -111,13 +111,13 @@ func routerFaults(kind string) []routerFault {
 	}
 }
 
-// A healthy cluster behind FRR and behind BIRD, each a process in a network namespace, has no finding, and one with each
-// fault in the routers' tables that finding alone. The routers are read as an audit reads them.
+// A healthy cluster behind FRR or BIRD has no finding, and each fault in the routers' tables leads to one finding. Each
+// router is a process in a network namespace, and is read as an audit reads it.
 func TestRouterFaults(t *testing.T) {
-	ctx := t.Context() // that of a subtest ends before the fault is undone
+	ctx := t.Context() // the context of a subtest would end before the fault is undone
 	startMachines(t)
 	objects := string(must.Get(os.ReadFile(filepath.Join("testdata", "falsealarms", "layer2", "objects.yaml")))(t))
-	objects = strings.NewReplacer("10.4.94.", faultsSubnet, `ago "5s"`, `ago "-1h"`).Replace(objects) // the lease holds on
+	objects = strings.NewReplacer("10.4.94.", faultsSubnet, `ago "5s"`, `ago "-1h"`).Replace(objects) // no Lease expires
 	objects = strings.Replace(objects, "externalTrafficPolicy: Cluster", "externalTrafficPolicy: Local", 1)
 	for kind, other := range map[string]string{"frr": "bird", "bird": "frr"} {
 		declared := bgprouter.Declared{Name: kind, Kind: bgprouter.Kind(kind), Command: []string{"docker", "exec", containerOf(kind)}}
@@ -132,7 +132,7 @@ func TestRouterFaults(t *testing.T) {
 				inMachine(t, named.Replace(on.machine), on.command)
 			}
 		}
-		// becomes waits until the cluster is judged so. Each time the router learns anew who answers.
+		// becomes waits until the cluster has these findings. Before each read the router resolves addresses anew.
 		becomes := func(t *testing.T, want ...string) {
 			t.Helper()
 			what := fmt.Sprintf("%s to have the findings %q", kind, want)
@@ -167,7 +167,7 @@ func inMachine(t *testing.T, machine, command string) {
 	docker(t, "exec", containerOf(machine), "bash", "-c", command)
 }
 
-// docker does not end with the test: a fault is undone afterwards.
+// docker does not end with the test's context: a fault is undone after that.
 func docker(t *testing.T, args ...string) {
 	t.Helper()
 	if out, err := exec.Command("docker", args...).CombinedOutput(); err != nil {
@@ -175,7 +175,7 @@ func docker(t *testing.T, args ...string) {
 	}
 }
 
-// startMachines runs nodes and routers in containers on a network without a way out.
+// startMachines runs nodes and routers in containers on an internal network.
 func startMachines(t *testing.T) {
 	t.Helper()
 	engine := must.Get(client.New(client.FromEnv))(t)
@@ -185,7 +185,7 @@ func startMachines(t *testing.T) {
 		must.Get(catalogue.Build(t.Context(), []string{ref}, func(images.Event) {}))(t)
 		loaded[kind] = must.Get(catalogue.LoadDocker(t.Context(), engine, ref))(t)
 	}
-	remove := func() { // also what an earlier test has left
+	remove := func() { // also containers of an earlier test
 		for machine := range machines {
 			_ = exec.Command("docker", "rm", "--force", "--volumes", containerOf(machine)).Run()
 		}

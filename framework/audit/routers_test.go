@@ -17,23 +17,23 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// plain is a session as FRR says it, and numbered the answer with it alone.
+// plain is a session in FRR's format, and numbered an answer with only that session.
 const (
 	plain    = `"remoteAs":64513,"localAs":64524,"remoteRouterId":"198.51.100.11","bgpState":"Established","bgpTimerUpEstablishedEpoch":1790000000,"addressFamilyInfo":{"ipv4Unicast":{"acceptedPrefixCounter":1}}`
 	numbered = `{"198.51.100.11":{` + plain + `}}`
 
-	// fib is what ip(8) says, with numbers, and the rest how it goes to the node.
+	// fib is the output of ip(8), with numbers, and the others are routes to the node.
 	fib         = `[{"dst":"198.51.100.0/24","protocol":"2","scope":"253","dev":"swp1","flags":[]},{"dst":"10.100.1.0/24",%s,"dev":"swp1","protocol":"186","metric":20,"flags":[]}]`
 	byNode      = `"gateway":"198.51.100.11"`
 	byInterface = `"via":{"family":"inet6","host":"fe80::5054:ff:fe00:11"}`
 )
 
-// A router that answers as real ones do is judged: by its route to the node's range, and by its lack of one.
+// A router with real answers is judged by its route to the node's range, or by the lack of a route.
 func TestRoutersAnswers(t *testing.T) {
 	for _, test := range []struct {
 		name, rib, neighbors string // files of testdata/routers, or answers
 		hop                  string // of the range in the FIB
-		lost                 bool   // the router has that of another range of the node alone
+		lost                 bool   // the router only has a route to another range of the node
 		findings             []string
 		notJudged            string
 	}{

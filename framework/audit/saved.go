@@ -20,7 +20,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// saved is the name of the file of a read: a snapshot as the evidence of a run has it.
+// saved matches the name of a read's file, which is a snapshot as in the evidence of a run.
 var saved = regexp.MustCompile(`^\d\d-snapshot-audit\.json$`)
 
 // Save writes reads to a folder that Prepare has made.
@@ -40,7 +40,7 @@ func Save(dir string, reads []snapshot.Snapshot) error {
 				i+1, len(text), rundir.MaxFile)
 		}
 		err = folder.Replace(nameOf(i), text)
-		if err == nil { // the folder may have been there, for others to read
+		if err == nil { // other users may read a folder that existed before
 			err = os.Chmod(filepath.Join(dir, nameOf(i)), 0o600)
 		}
 		if err != nil {
@@ -50,7 +50,7 @@ func Save(dir string, reads []snapshot.Snapshot) error {
 	return nil
 }
 
-// Prepare makes a folder for Save, for this user alone. A folder that has reads already is an error.
+// Prepare makes a folder for Save, for this user only. A folder with reads is an error.
 func Prepare(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -64,16 +64,16 @@ func Prepare(dir string) error {
 	return nil
 }
 
-// mostObjects bounds the objects of a saved read: what a hundred nodes may answer.
+// mostObjects bounds the objects of a saved read: it is enough for the answers of a hundred nodes.
 const mostObjects = 5_000_000
 
-// IsSaved reports whether a folder has what Save has written; otherwise it is a bundle.
+// IsSaved reports whether a folder was written by Save; otherwise it is a bundle.
 func IsSaved(dir string) bool {
 	names, err := savedIn(dir)
 	return err == nil && len(names) > 0
 }
 
-// Saved reads what Save has written. The folder may come from another person.
+// Saved reads a folder of Save, which may come from another person.
 func Saved(dir string) ([]snapshot.Snapshot, error) {
 	names, err := savedIn(dir)
 	if err != nil {
@@ -139,11 +139,11 @@ func savedIn(dir string) ([]string, error) {
 	return each.Where(names, saved.MatchString), nil
 }
 
-// Bundled are the resources that are kept of a bundle.
+// Bundled are the resources that are read from a bundle.
 var Bundled = append(slices.Clone(resources), schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
 
-// FromBundle reads a cluster as a collector has seen it, once, and its routers from files. The time of the
-// read is the bundle's.
+// FromBundle makes one read of a cluster from a bundle, and of its routers from files. The time of the read is the time
+// of the bundle.
 func FromBundle(ctx context.Context, b *bundle.Bundle, routing map[string]snapshot.RouterReader) (snapshot.Snapshot, error) {
 	wanted := append(sources(scope{routers: len(routing) > 0}), snapshot.ConfigMaps(ciliumConfig))
 	collector, err := snapshot.Open(ctx, Access{Config: b.Config(), Routing: routing, unreachable: errNotReached}, wanted...)
@@ -157,13 +157,13 @@ func FromBundle(ctx context.Context, b *bundle.Bundle, routing map[string]snapsh
 	return s, nil
 }
 
-// ofBundle gives a read the time of its bundle: ages are by the clock of the cluster. Where a part of the Pods was
-// collected, it is not known from which objects of several most of them have their addresses.
+// ofBundle gives a read the time of its bundle: ages are by the clock of the cluster. If not all Pods were collected, it
+// makes CiliumNodes unread where it is not known which objects the addresses of Pods come from.
 func ofBundle(s *snapshot.Snapshot, b *bundle.Bundle) {
 	s.Time, s.Took, s.ServerAhead = b.Time(), 0, 0
 	for i := range s.EndpointSlices.Items {
 		if e := &s.EndpointSlices.Items[i]; e.Changed.IsZero() {
-			e.Changed = s.Time // kubectl leaves out who has written what, and one read does not tell what lasts
+			e.Changed = s.Time // kubectl omits managedFields, and one read does not show what lasts
 		}
 	}
 	if why := b.Lacks(); why != "" && s.Pods.Read {
@@ -177,9 +177,9 @@ func ofBundle(s *snapshot.Snapshot, b *bundle.Bundle) {
 	}
 }
 
-// Locate adds to each finding where the bundle has the objects that it names, and to the result what of the bundle is
-// damaged, and of what it has a part alone. Redacted leaves out the names of its files. What a change may show for a
-// moment is pending: a bundle is one read.
+// Locate adds to each finding the places of its objects in the bundle, and to the result the damaged and the incomplete
+// parts of the bundle. redacted omits names of files. A finding that may be transient becomes pending: a bundle is one
+// read.
 func (r *Result) Locate(b *bundle.Bundle, last snapshot.Snapshot, redacted bool) {
 	for _, broken := range b.Broken {
 		if redacted {
@@ -205,7 +205,7 @@ func (r *Result) Locate(b *bundle.Bundle, last snapshot.Snapshot, redacted bool)
 	r.sort()
 }
 
-// namedObject is an object of a finding that has a kind: DaemonSet kube-system/cilium, container cilium-agent.
+// namedObject matches an object of a finding with its kind: DaemonSet kube-system/cilium, container cilium-agent.
 var namedObject = regexp.MustCompile(`^([A-Z]\w+) (?:([^/ ]+)/)?([^/, ]+)`)
 
 const mostPlaces = 12

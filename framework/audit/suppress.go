@@ -16,27 +16,26 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// Suppression is a finding, or several, or what is not judged, that somebody has decided to live with for some time.
+// Suppression matches findings, or a gap, that its owner accepts for some time.
 type Suppression struct {
-	// ID identifies the finding. Without it Detector, Kind and Object are set; in the latter two
-	// a * stands for any text. Gap is the reason why something is not judged, of the nodes or addresses Object
-	// alone; there a * does so as well.
+	// ID identifies a finding. Without it Detector, Kind and Object are set, or Gap and Object: Gap is the reason why
+	// something is not judged, and Object its nodes or addresses. In Kind, Object and Gap a * stands for any text.
 	ID       string `json:"id,omitempty"`
 	Detector string `json:"detector,omitempty"`
 	Kind     string `json:"kind,omitempty"`
 	Object   string `json:"object,omitempty"`
 	Gap      string `json:"gap,omitempty"`
-	// Routers are those on which it holds; empty: all. A finding on another one as well counts.
+	// Routers are the routers on which it holds; empty: all. A finding that is also on another router counts.
 	Routers []string `json:"routers,omitempty"`
-	// Active is set if it holds while the finding is active, or may become so, as well. Without it
-	// a risk that somebody lives with is told again once it hurts.
+	// Active is set if it also holds for an active or a pending finding. Without it an accepted risk is reported again
+	// when it becomes a fault.
 	Active bool   `json:"active,omitempty"`
 	Reason string `json:"reason"`
 	// Expires is the last day on which it holds, in UTC, as 2006-01-02.
 	Expires string `json:"expires"`
-	// Owner is who decided it; it may be empty.
+	// Owner is the person who decided it; it may be empty.
 	Owner string `json:"owner,omitempty"`
-	// Line is where it begins in its file.
+	// Line is its first line in its file.
 	Line int `json:"line" yaml:"-"`
 }
 
@@ -46,7 +45,7 @@ type Suppressed struct {
 	By Suppression `json:"by"`
 }
 
-// Of says which findings it suppresses.
+// Of describes the findings that it matches.
 func (s Suppression) Of() string {
 	text := s.ID
 	switch {
@@ -66,7 +65,7 @@ func (s Suppression) expired(at time.Time) bool {
 	return err != nil || !at.Before(last.AddDate(0, 0, 1))
 }
 
-// A detector had another name before, and its findings other IDs.
+// A detector was renamed: before, its findings had other IDs.
 const oldName, newName = "ipvs-convergence", "proxy-convergence"
 
 func (s Suppression) matches(f Finding) bool {
@@ -80,12 +79,14 @@ func (s Suppression) matches(f Finding) bool {
 	return s.Gap == "" && s.Detector == f.Detector && matches(s.Kind, f.Kind) && matches(s.Object, f.Object.String())
 }
 
-// covers reports whether it holds on all of some routers. One that names routers does not hold for what has none.
+// covers reports whether it holds on all of these routers. A suppression with routers does not hold for a finding
+// without routers.
 func (s Suppression) covers(routers []string) bool {
-	return len(s.Routers) == 0 || len(routers) > 0 && !slices.ContainsFunc(routers, func(r string) bool { return !slices.Contains(s.Routers, r) })
+	other := func(name string) bool { return !slices.Contains(s.Routers, name) }
+	return len(s.Routers) == 0 || len(routers) > 0 && !slices.ContainsFunc(routers, other)
 }
 
-// closes reports whether it is of a gap: by its reason, and of all nodes and routers that it has.
+// closes reports whether it matches a gap: the reason, and all nodes and routers of the gap.
 func (s Suppression) closes(g detect.Gap) bool {
 	other := func(name string) bool { return !matches(s.Object, name) }
 	return s.Gap != "" && matches(s.Gap, g.Reason) && !slices.ContainsFunc(strings.Split(g.Of, ", "), other) &&
@@ -106,9 +107,9 @@ const (
 
 const suppressionOf = "suppression of "
 
-// Suppress takes the suppressed findings out. A suppression that has expired at a time suppresses nothing, and is a
-// latent finding itself: the time is now, also for reads that were saved before. Suppressions that match nothing are
-// noted. What is not judged stays, and is not open any more. What was not read and not run stays as it is.
+// Suppress removes suppressed findings, and notes suppressions that match nothing. A suppression that has expired
+// suppresses nothing, and is a latent finding itself: at is the present time, also for saved reads. A suppressed gap
+// stays, and is no longer open.
 func (r *Result) Suppress(all []Suppression, at time.Time) {
 	used := make([]bool, len(all))
 	r.NotJudged = slices.Clone(r.NotJudged)
@@ -157,8 +158,8 @@ var (
 )
 
 // ParseSuppressions reads a file of suppressions: a YAML list of mappings with the keys id, or detector, kind and
-// object, or gap and object, then routers, reason, expires, active and owner. The error is one line, with the name of
-// the file, the line, the field and what is expected.
+// object, or gap and object, and routers, reason, expires, active and owner. The error is one line, with the file, the
+// line, the field and what is expected.
 func ParseSuppressions(name string, text []byte) ([]Suppression, error) {
 	const list = "a list of suppressions, each with id (or detector, kind and object; or gap and object), reason and expires"
 	var all []Suppression

@@ -77,7 +77,7 @@ func TestParseSuppressions(t *testing.T) {
 	}
 }
 
-// What is accepted has a reason, a date and something that it can match.
+// An accepted suppression has a reason, a date and something to match.
 func FuzzParseSuppressions(f *testing.F) {
 	f.Add("- {id: 2edadcd36f84, reason: r, expires: 2027-01-31}")
 	f.Add("- {detector: image-pin, kind: '*', object: 'DaemonSet kube-system/*', reason: r, expires: 2027-01-31, owner: o}")
@@ -130,7 +130,7 @@ func TestSuppress(t *testing.T) {
 		{"one that holds and one that has expired", []Suppression{kind("2027-01-30", "*", "*"), {ID: latest.ID, Expires: "2027-03-01"}}, []string{"active unannounced", "latent expired"}, []string{"active unannounced"}, 1, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			// The reads may be older than the suppressions.
+			// The reads are older than the suppressions.
 			r := Result{Ended: at.AddDate(-1, 0, 0), Findings: []Finding{active, latest}, Once: []Finding{active}, Unread: []snapshot.Missing{{Source: "FIB of tor1", Reason: "no"}}}
 			r.Suppress(test.all, at)
 			says := func(f Finding) string { return fmt.Sprint(f.State, " ", f.Kind) }
@@ -144,7 +144,7 @@ func TestSuppress(t *testing.T) {
 	}
 }
 
-// What somebody has suppressed by its ID stays suppressed when its detector is called by another name.
+// A finding that is suppressed by its ID stays suppressed after its detector was renamed.
 func TestSuppressRenamed(t *testing.T) {
 	f := detect.Finding{Detector: "ipvs-convergence", Kind: detect.FrozenSync, State: detect.Latent, Object: detect.Named("kube-proxy"), Announcer: "edge"}
 	s := Suppression{ID: id(f)}
@@ -154,7 +154,7 @@ func TestSuppressRenamed(t *testing.T) {
 	must.Equal(t, "matches of another node", false, s.matches(Finding{ID: id(f), Finding: f}))
 }
 
-// The finding of an expired suppression has one ID from day to day, whatever else is in the file.
+// The ID of an expired suppression's finding does not depend on the day and on the rest of the file.
 func TestExpiredID(t *testing.T) {
 	finding := func(at time.Time, line int) Finding {
 		var r Result
@@ -166,7 +166,7 @@ func TestExpiredID(t *testing.T) {
 	must.Contain(t, a.Says, "on line 1 expired after 2027-01-31")
 }
 
-// What is not judged is not open while it is suppressed, by its reason, of all its nodes, on all its routers.
+// A gap is not open while a suppression matches its reason, all its nodes and all its routers.
 func TestSuppressGap(t *testing.T) {
 	gap := detect.Gap{Says: "Not judged.", Open: true, Reason: "it accepts fewer", Routers: "tor1", Of: "worker1, worker2"}
 	for text, open := range map[string]bool{

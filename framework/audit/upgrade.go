@@ -18,22 +18,22 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// The ConfigMap that Cilium's agents read, under the name that the vendor's chart gives it.
+// The name of the ConfigMap of Cilium's agents in the vendor's chart.
 const (
 	configNamespace = "kube-system"
 	configName      = "cilium-config"
 	ciliumConfig    = detect.CiliumConfig
 )
 
-// ConfigPath is the path of that ConfigMap, the one further request of an audit with an upgrade or of nodes.
+// ConfigPath is the path of that ConfigMap, which an audit requests for an upgrade or with nodes.
 const ConfigPath = "/api/v1/namespaces/" + configNamespace + "/configmaps/" + configName
 
-// Upgrade is a planned one.
+// Upgrade is a planned upgrade.
 type Upgrade struct {
 	Component string `json:"component"`
-	// From is the version that runs; empty in what ParseUpgrade returns: that of the cluster.
+	// From is the version that runs; empty from ParseUpgrade: Result.Upgrade finds it in the cluster.
 	From string `json:"from"`
-	// Known says how From is known.
+	// Known says where From comes from.
 	Known string `json:"known"`
 	To    string `json:"to"`
 }
@@ -68,7 +68,7 @@ func ParseUpgrade(text string) (Upgrade, error) {
 	return u, nil
 }
 
-// known returns an error unless there is a table of a version.
+// checkTable returns an error unless there is a table of a version.
 func checkTable(version, want string) error {
 	if !aVersion.MatchString(version) {
 		return fmt.Errorf("version %q: %s", version, want)
@@ -78,8 +78,8 @@ func checkTable(version, want string) error {
 	return err
 }
 
-// Upgrade adds what an upgrade changes in the effect of the cluster's configuration. The error is about the version
-// that runs: it cannot be found, or there is no table of its keys. A ConfigMap that was not read is unread.
+// Upgrade adds findings about settings whose effect changes by an upgrade. The error is about the version that runs: it
+// cannot be found, or there is no table of its keys. A ConfigMap that was not read is no error, but unread.
 func (r *Result) Upgrade(reads []snapshot.Snapshot, u Upgrade) error {
 	last := reads[len(reads)-1]
 	if u.From == "" {
@@ -157,16 +157,19 @@ func running(s snapshot.Snapshot) (version, how string, err error) {
 	case slices.Contains(all, ""):
 		return "", "", fmt.Errorf("an image of container %s has no tag that is a version: the version of Cilium that runs is not known", agent)
 	case len(all) > 1:
-		return "", "", fmt.Errorf("containers %s have images of %s: the version of Cilium that runs is not known", agent, strings.Join(all, " and "))
+		return "", "", fmt.Errorf("containers %s have images of %s: the version of Cilium that runs is not known",
+			agent, strings.Join(all, " and "))
 	}
 	return all[0], how, nil
 }
 
-// UpgradeRole is a manifest of the Role that permits what an audit with an upgrade reads besides.
+// UpgradeRole is a manifest of the Role that permits reading the ConfigMap at ConfigPath.
 func UpgradeRole() string {
 	return manifestOf(rbacv1.Role{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role"},
 		ObjectMeta: metav1.ObjectMeta{Name: "relapse-audit", Namespace: configNamespace},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{configName}, Verbs: []string{"get"}}},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{configName}, Verbs: []string{"get"},
+		}},
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// One ConfigMap more is read, and nothing else: the Role permits the same.
+// With an upgrade the audit reads one more ConfigMap, which the Role permits, and nothing else.
 func TestUpgradeReadsOneConfigMap(t *testing.T) {
 	var role struct {
 		Metadata struct{ Namespace string }
@@ -44,7 +44,7 @@ func TestReadForUpgrade(t *testing.T) {
 	must.Contain(t, last.ConfigMaps.Error, "only lists, and does not send GET "+ConfigPath)
 }
 
-// Agents of two versions, as during a roll-out, have no one version that runs.
+// Agents of two versions, as during a rollout, are an error.
 func TestRunning(t *testing.T) {
 	pod := func(image string) snapshot.PodImages {
 		return snapshot.PodImages{Containers: []snapshot.RunningContainer{{Container: snapshot.Container{Name: "cilium-agent", Image: image}}, {Container: snapshot.Container{Name: "envoy", Image: "example.org/envoy:v9.9.9"}}}}

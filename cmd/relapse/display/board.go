@@ -16,7 +16,7 @@ import (
 type board struct {
 	scenario string
 	began    time.Time
-	steps    []*step // the planned ones, and parts of them that are running
+	steps    []*step // planned steps, and running parts of them
 	waits    []scopedWait
 }
 
@@ -56,7 +56,7 @@ func (b *board) begin(scope, name string, now time.Time) (ends func(error, time.
 	if b.began.IsZero() {
 		b.began = now
 	}
-	// A skipped step may still run: the lab goes down in any case.
+	// A skipped step may still run: the lab is taken down in any case.
 	s := b.find(scope, name, func(s *step) bool { return s.state == pending || s.state == skipped })
 	if s == nil {
 		s = &step{scope: scope, name: name}
@@ -104,8 +104,7 @@ func (b *board) wait(scope string, s await.Sight) {
 	}
 }
 
-// lasting are the planned steps that are running, and what lasts besides them. Waits come first: they are
-// the most specific.
+// lasting returns the planned steps that are running, and other running activities: waits first, as the most specific.
 func (b *board) lasting() (steps, besides []*step) {
 	for _, w := range b.waits {
 		besides = append(besides, &step{scope: w.scope, name: w.text(), began: w.Began})
@@ -121,8 +120,8 @@ func (b *board) lasting() (steps, besides []*step) {
 	return steps, besides
 }
 
-// of are the parts of a running step: what lasts in its scope. The first step that is running also has
-// what lasts in scopes in which no step runs, such as images.
+// parts returns the activities in the scope of a running step. The first running step also has the activities in
+// scopes in which no step runs, such as images.
 func (s *step) parts(steps, besides []*step) []*step {
 	return slices.DeleteFunc(slices.Clone(besides), func(p *step) bool {
 		return p.scope != s.scope && (s != steps[0] || slices.ContainsFunc(steps, func(u *step) bool { return u.scope == p.scope }))
@@ -164,14 +163,14 @@ func atMost(texts []string, n int) []string {
 	return append(slices.Clone(texts[:n-1]), fmt.Sprintf("and %d more", len(texts)-n+1))
 }
 
-// marks of steps, by state. That of a running one changes.
+// marks of steps, by state. The mark of a running step changes.
 var (
 	marks   = map[state]string{pending: "·", done: "✔", failed: "✘", skipped: "-"}
 	spinner = []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 )
 
-// drawn are all steps of a run, with what each running one waits for, in at most room lines: those around
-// the first that is not over. Of a run that has ended there are none, and of one to come there is one.
+// drawn returns the lines of a run: its steps, and what each running step waits for. Of more than room lines, it
+// returns the lines around the first step that is not over. A run that has ended has no line, a run to come has one.
 func (b *board) drawn(now time.Time, room int) []string {
 	steps, besides := b.lasting()
 	planned := len(b.steps) > 0 && b.steps[0].planned

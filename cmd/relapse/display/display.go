@@ -20,11 +20,11 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// Display shows what runs are doing. It is an engine.Progress: the one that Scenario
-// returns shows that run, and the display itself the run that began last.
+// Display shows what runs are doing. It is an engine.Progress of the run that began last. Scenario returns the
+// engine.Progress of one run.
 type Display struct {
 	*shown
-	run *board // nil: the last one
+	run *board // nil: the run that began last
 }
 
 // Look is how a display shows things.
@@ -57,8 +57,7 @@ const (
 	StepEnds   = "step ends"
 )
 
-// On a terminal what lasts is drawn again and again; elsewhere there is a line about it when there was none
-// for a while.
+// On a terminal, running steps are drawn again and again. Elsewhere they get a line after some time without a line.
 const (
 	drawnEvery = 200 * time.Millisecond
 	stillEvery = 15 * time.Second
@@ -109,7 +108,7 @@ func (d *Display) Scenario(name string) engine.Progress {
 	return &Display{d.shown, b}
 }
 
-// current is the run that is shown. The caller holds mu.
+// current returns the run that is shown. The caller holds mu.
 func (d *Display) current() *board {
 	switch {
 	case d.run != nil:
@@ -129,7 +128,7 @@ func (d *Display) Plan(steps []engine.Step) {
 	}
 }
 
-// logs is called without mu: the log may go through the display.
+// logs is called without mu, because the log may write to the display.
 func (l Look) logs(what, scope, name string) {
 	if l.Log != nil {
 		l.Log.Debug(what, "scope", scope, "step", name)
@@ -219,7 +218,7 @@ func (d *Display) Note(scope, text string) {
 	d.line(fmt.Sprintf("     %-22s %s", d.about(scope), text))
 }
 
-// about is a scope, after its scenario if there are several. The caller holds mu.
+// about returns a scope, with its scenario if there are several runs. The caller holds mu.
 func (d *Display) about(scope string) string {
 	if d.Several && d.run != nil {
 		return d.run.scenario + " " + scope
@@ -248,13 +247,13 @@ func (s *shown) print(text string) {
 	s.write(plain.Coloured(text) + "\n")
 }
 
-// above is how many rows of a terminal are left to other lines.
+// above is the number of a terminal's rows that steps leave to other lines.
 const above = 4
 
-// write writes lines, on a terminal above the steps that are drawn. Each of these has one row there, and
-// together they leave some of the screen: what has scrolled away cannot be erased.
+// write writes lines; on a terminal, above the steps. Each step has one row, and the steps do not fill the screen: a row
+// that has scrolled away cannot be erased.
 func (s *shown) write(lines string) {
-	if s.drawn > 0 { // from the left: a typed Ctrl-C is shown as ^C
+	if s.drawn > 0 { // from the first column: the terminal shows a typed Ctrl-C as ^C
 		lines = fmt.Sprintf("\r\x1b[%dA\x1b[J", s.drawn) + lines
 	}
 	var status []string
@@ -321,7 +320,7 @@ func (l Look) paint(text string, code int) string {
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1fs", d.Seconds()) }
 
-// lasting is a time that is still running: seconds are enough after a minute.
+// lasting formats the duration of a running step: without fractions of a second after a minute.
 func lasting(d time.Duration) string {
 	if d < time.Minute {
 		return seconds(d)

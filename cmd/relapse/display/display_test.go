@@ -30,14 +30,13 @@ func shortRun() []engine.Step {
 	}
 }
 
-// play plays the beginning of a run: its images are built, and its lab fails after two
-// parts of it. One part has waited.
+// play reports the beginning of a run: its images are built, and its lab fails after two of its parts. One part waits.
 func play(p engine.Progress) {
 	p.Plan(shortRun())
 	images := p.Step("lab", "images are there")
 	build := await.Sight{What: "relapse.dev/tor:dev", Saw: "compiling 12 of 40 packages: net", Began: time.Now()}
 	p.Waits("images", build)
-	time.Sleep(20 * time.Second) // of the bubble
+	time.Sleep(20 * time.Second) // synctest's time
 	build.Over = true
 	p.Waits("images", build)
 	p.Note("images", "relapse.dev/tor:dev built in 20.0 s (40 packages)")
@@ -71,7 +70,7 @@ func displayed(l Look, run func(*Display)) string {
 	return out.String()
 }
 
-// A pipe gets plain lines: one for each step, when it ends, and one at least every 15 s for what lasts.
+// A pipe gets plain lines: one when a step ends, and one at least every 15 s while a step runs.
 func TestProgressInAPipe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := displayed(Look{}, func(p *Display) {
@@ -85,13 +84,13 @@ func TestProgressInAPipe(t *testing.T) {
   36.5s  FAIL lab                    cluster k8s (16.5s): no node
   36.5s  FAIL lab                    lab is up (16.5s): no node
 `
-		// At 36.5 s two things come at the same moment.
+		// At 36.5 s two lines are due at the same moment, in any order.
 		got = regexp.MustCompile(`(?m)^  3[56]\.[05]s  \.\.\. .*\n`).ReplaceAllString(got, "")
 		must.Equal(t, "", want, got)
 	})
 }
 
-// The log says of each step when it begins as well, in the order in which that happens.
+// The log has the beginning and the end of each step, in order of time.
 func TestStepsAreInTheLog(t *testing.T) {
 	var out, log bytes.Buffer
 	p := New(&out, Look{Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
@@ -109,7 +108,7 @@ level=DEBUG msg="step ends" scope=lab step="lab is up"
 	must.Equal(t, "", want, regexp.MustCompile(`(?m)^time=\S+ `).ReplaceAllString(log.String(), ""))
 }
 
-// While something lasts no more than 15 s pass without a line, also in a run in which nothing was planned.
+// While a step runs, at most 15 s pass without a line, also in a run without planned steps.
 func TestProgressIsNeverSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := displayed(Look{}, func(p *Display) {
@@ -148,7 +147,7 @@ func TestProgressShowsFindingsAndLosses(t *testing.T) {
 	must.Equal(t, "", want, got)
 }
 
-// onTerminal is a display on a terminal of a size, and what is to be seen there.
+// onTerminal returns a display on a terminal, and a function that returns the screen.
 func onTerminal(l Look, width, height int) (d *Display, screen func() string) {
 	var out bytes.Buffer
 	l.Live = true
@@ -170,10 +169,10 @@ func onTerminal(l Look, width, height int) (d *Display, screen func() string) {
 	}
 }
 
-// erase takes away the lines of the status: up, and all below.
+// erase matches the sequence that erases the lines of the steps: cursor up, and erase below.
 var erase = regexp.MustCompile("\r\x1b\\[(\\d+)A\x1b\\[J")
 
-// A terminal gets the lines of a pipe. Below them are all steps, from the first second to the end.
+// A terminal gets the same lines as a pipe, and below them all steps, from the first second to the end.
 func TestTerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, screen := onTerminal(Look{}, 100, 24)
@@ -181,7 +180,7 @@ func TestTerminal(t *testing.T) {
 		p := d.Scenario("drain")
 		p.Plan(shortRun())
 		images := p.Step("lab", "images are there")
-		time.Sleep(1100 * time.Millisecond) // of the bubble
+		time.Sleep(1100 * time.Millisecond) // synctest's time
 		images(nil)
 		p.Over("lab", "images are there", nil)
 		up := p.Step("lab", "lab is up")
@@ -203,8 +202,7 @@ func TestTerminal(t *testing.T) {
 	})
 }
 
-// However small the terminal is, a line that is drawn has one row, and they leave some of the screen; the step
-// that is running is there.
+// On a terminal of any size, a step has one row, the steps leave some rows free, and the running step is shown.
 func TestDrawnFits(t *testing.T) {
 	for height := 2; height < 16; height++ {
 		for width := 2; width < 70; width += 3 {
@@ -233,7 +231,7 @@ func TestDrawnFits(t *testing.T) {
 	}
 }
 
-// A component's words come from a lab, and do not command the terminal.
+// Control characters in texts of a component do not reach the terminal.
 func TestForeignText(t *testing.T) {
 	hostile := detect.Finding{Kind: "unannounced", State: detect.Active, Says: "FAIL\rPASS\x1b]0;owned\a"}
 	text := displayed(Look{Color: true}, func(d *Display) { d.Found("old", []detect.Finding{hostile}) })
@@ -241,7 +239,7 @@ func TestForeignText(t *testing.T) {
 	must.Equal(t, text, false, strings.ContainsAny(text, "\r\a") || strings.Contains(text, "\x1b]"))
 }
 
-// Where there are several runs, lines say which one they are of.
+// With several runs, each line names its run.
 func TestSeveral(t *testing.T) {
 	must.Contain(t, displayed(Look{Several: true}, func(d *Display) { d.Scenario("drain").Note("lab", "it is up") }), "drain lab ")
 }

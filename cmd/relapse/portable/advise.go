@@ -75,7 +75,7 @@ func Subjects() []advise.Subject {
 	return each.Of(Incidents(), func(i Incident) advise.Subject { return i.Subject })
 }
 
-// Results are the results that relapse has, and those of the user's file.
+// Results returns the embedded results, and the results in the user's file.
 func Results(file string) ([]advise.Known, error) {
 	recorded, err := advise.Recorded()
 	if err != nil || file == "" {

@@ -31,7 +31,7 @@ type auditFlags struct {
 	rbac, rules, redact, manifest, calico                                                 bool
 	rate                                                                                  int
 	every                                                                                 time.Duration
-	// bundle is what --from names, if that is one.
+	// bundle is the bundle of --from; nil if --from names saved reads.
 	bundle *bundle.Bundle
 }
 
@@ -47,7 +47,7 @@ Exit status: 0 all was read, and nothing found; 1 active findings; 5 latent find
 found, but not all was read or has settled; 2 bad input; 3 the cluster cannot be read, or the result not
 written; 130 interrupted. With --every it is that of the last state.`
 
-// kubectlFlags choose the cluster, and the user who asks it, as kubectl's flags of these names do.
+// kubectlFlags choose the cluster and the user, as kubectl's flags of these names do.
 var kubectlFlags = []string{"kubeconfig", "context", "cluster", "user", "as", "as-group", "request-timeout"}
 
 // Audit is the command audit.
@@ -73,16 +73,22 @@ func Audit(s *Settings) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` with the cluster (default KUBECONFIG, or ~/.kube/config)")
 	names := clientcmd.RecommendedConfigOverrideFlags("")
-	as := clientcmd.AuthOverrideFlags{Impersonate: names.AuthOverrideFlags.Impersonate, ImpersonateGroups: names.AuthOverrideFlags.ImpersonateGroups}
+	auth, target := names.AuthOverrideFlags, names.ContextOverrideFlags
 	clientcmd.BindOverrideFlags(&f.overrides, cmd.Flags(), clientcmd.ConfigOverrideFlags{
-		CurrentContext: names.CurrentContext, Timeout: names.Timeout, AuthOverrideFlags: as,
-		ContextOverrideFlags: clientcmd.ContextOverrideFlags{ClusterName: names.ContextOverrideFlags.ClusterName, AuthInfoName: names.ContextOverrideFlags.AuthInfoName},
+		CurrentContext: names.CurrentContext, Timeout: names.Timeout,
+		AuthOverrideFlags: clientcmd.AuthOverrideFlags{
+			Impersonate: auth.Impersonate, ImpersonateGroups: auth.ImpersonateGroups,
+		},
+		ContextOverrideFlags: clientcmd.ContextOverrideFlags{
+			ClusterName: target.ClusterName, AuthInfoName: target.AuthInfoName,
+		},
 	})
 	cmd.Flags().StringVar(&f.routers, "routers", "", "`FILE` with the routers")
 	cmd.Flags().StringVar(&f.bmp, "bmp", "", "wait on `ADDRESS`, such as :11019, for the routers of kind bmp to feed their routes")
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", strings.Join(render.Formats(), ", "))
 	cmd.Flags().StringVar(&f.save, "save", "", "keep what was read in a folder, `DIR`")
-	cmd.Flags().StringVar(&f.from, "from", "", "audit a bundle, `DIR|FILE`, without a cluster: a sysdump, must-gather, cluster-info dump or support bundle, or what --save has kept")
+	cmd.Flags().StringVar(&f.from, "from", "", "audit a bundle, `DIR|FILE`, without a cluster: "+
+		"a sysdump, must-gather, cluster-info dump or support bundle, or what --save has kept")
 	cmd.Flags().StringVar(&f.suppress, "suppress", "", "`FILE` with the findings that do not count")
 	cmd.Flags().StringVar(&f.upgrade, "upgrade", "", "find what an upgrade changes: `COMPONENT=VERSION`, such as cilium=1.19.5")
 	cmd.Flags().BoolVar(&f.redact, "redact", false, "replace names and addresses in what is printed and saved")
@@ -140,7 +146,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 		return err
 	}
 	result, unreadable := audit.Judge(reads)
-	if unreadable != nil && f.bundle != nil && !f.redact { // what is missing has names
+	if unreadable != nil && f.bundle != nil && !f.redact { // the names of missing files are not redacted
 		for _, part := range f.bundle.Parts() {
 			tell(part)
 		}
@@ -148,7 +154,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	result.Relapse = ThisVersion()
 	result.Cost = cost
 	if unreadable == nil && f.upgrade != "" {
-		// The reads are kept first: the other version can be given with --from.
+		// The reads are saved first: the user can audit them by --from with another version.
 		if err := result.Upgrade(reads, upgrade); err != nil {
 			if f.save != "" && !f.redact {
 				err = errors.Join(err, audit.Save(f.save, reads))
@@ -167,7 +173,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	return f.write(cmd.OutOrStdout(), reads, result, unreadable)
 }
 
-// write prints the findings, and keeps the reads. Its error has the exit status.
+// write prints the findings, and saves the reads. Its error has the exit status.
 func (f auditFlags) write(out io.Writer, reads []snapshot.Snapshot, result audit.Result, unreadable error) error {
 	var text bytes.Buffer
 	if unreadable == nil {
@@ -175,7 +181,7 @@ func (f auditFlags) write(out io.Writer, reads []snapshot.Snapshot, result audit
 			return &Ended{Status: ExitMachine, Why: fmt.Errorf("writing the findings: %w", err)}
 		}
 	}
-	// The findings are printed, whether or not the reads can be kept.
+	// The findings are printed, whether or not the reads can be saved.
 	_, err := out.Write(text.Bytes())
 	if f.save != "" {
 		err = errors.Join(err, audit.Save(f.save, reads))
@@ -205,7 +211,7 @@ func (f auditFlags) objects() (string, error) {
 	return text, nil
 }
 
-// finish adds to a result what each layer says, and takes out what is suppressed.
+// finish adds the statements of each layer to a result, and removes suppressed findings.
 func (f auditFlags) finish(r *audit.Result, reads []snapshot.Snapshot, suppressions []audit.Suppression, routing []bgprouter.Declared) {
 	r.Detail(reads[len(reads)-1], f.reached(routing))
 	if f.bundle != nil {
@@ -272,7 +278,7 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 	} {
 		for _, other := range others {
 			if other == "save" && alone == "from" && f.redact {
-				continue // names and addresses are replaced in what was saved before
+				continue // a redacted copy of saved reads
 			}
 			if cmd.Flags().Changed(alone) && cmd.Flags().Changed(other) {
 				return status.Input("--%s and --%s exclude each other", alone, other)
@@ -290,7 +296,7 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// parsed is what the file of a flag says; the zero value without one.
+// parsed returns the parsed file of a flag; the zero value without a file.
 func parsed[T any](flag, file string, parse func(name string, text []byte) (T, error)) (read T, err error) {
 	if file == "" {
 		return read, nil
@@ -306,7 +312,7 @@ func parsed[T any](flag, file string, parse func(name string, text []byte) (T, e
 }
 
 func (f auditFlags) reached(routing []bgprouter.Declared) audit.Reached {
-	if f.redact { // paths, hosts and users are not found by their form
+	if f.redact { // redaction does not find paths, hosts and users by their form
 		return audit.Reached{Incidents: incidentsOf}
 	}
 	by := audit.Reached{Routers: routing, Incidents: incidentsOf}
@@ -345,7 +351,7 @@ func (f *auditFlags) reads(ctx context.Context, routing []bgprouter.Declared, te
 	return reads, &cost, err
 }
 
-// kept are the reads of --from: those that --save has kept, or one of a bundle.
+// storedReads returns the reads that --save wrote, or the read of a bundle (--from).
 func (f *auditFlags) storedReads(ctx context.Context, routing []bgprouter.Declared, tell func(string)) ([]snapshot.Snapshot, error) {
 	if audit.IsSaved(f.from) {
 		reads, err := audit.Saved(f.from)
@@ -354,7 +360,7 @@ func (f *auditFlags) storedReads(ctx context.Context, routing []bgprouter.Declar
 		}
 		return reads, nil
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(50)) // a list of all Pods has hundreds of megabytes, of which little is kept
+	defer debug.SetGCPercent(debug.SetGCPercent(50)) // a list of all Pods has hundreds of megabytes of garbage
 	var err error
 	if f.bundle, err = bundle.Open(f.from, audit.Bundled); err != nil {
 		return nil, status.Input("--from: %w", err)
@@ -369,21 +375,21 @@ func (f *auditFlags) storedReads(ctx context.Context, routing []bgprouter.Declar
 	if err != nil {
 		return nil, status.Input("--routers: %s: %w", f.routers, err)
 	}
-	if !f.redact { // it names files
+	if !f.redact { // the text names files
 		tell(f.bundle.String())
 	}
 	s, err := audit.FromBundle(ctx, f.bundle, by)
 	return []snapshot.Snapshot{s}, err
 }
 
-// fedWithin is how long routers have to feed their routes by BMP. They connect again after a time
-// of their own: of FRR 30 s at first, and later more.
+// fedWithin is how long routers have to feed their routes by BMP. The pause before they reconnect is theirs: FRR's is
+// 30 s at first, and grows.
 const fedWithin = 3 * time.Minute
 
 type connection struct {
 	audit.Access
 	meter *audit.Meter
-	// station is what routers feed; nil without --bmp.
+	// station receives the routes of routers by BMP; nil without --bmp.
 	station *bgprouter.Station
 }
 
@@ -403,8 +409,8 @@ func (c *connection) Close() error {
 	return c.station.Close()
 }
 
-// connect prepares to read the cluster and the routers, and waits until those are there that feed
-// their routes. The connection must be closed.
+// connect prepares to read the cluster and the routers, and waits for the routers that feed their routes by BMP. The
+// caller closes the connection.
 func (f auditFlags) connect(ctx context.Context, routing []bgprouter.Declared, tell func(string)) (_ *connection, err error) {
 	on := &connection{Access: audit.Access{Upgrade: f.upgrade != ""}}
 	defer func() {
@@ -419,7 +425,7 @@ func (f auditFlags) connect(ctx context.Context, routing []bgprouter.Declared, t
 			return nil, status.Input("--bmp and routers of kind bmp in %s: expected both or neither", f.routers)
 		case feeds:
 			heard := tell
-			if f.redact { // it names routers and addresses
+			if f.redact { // the error names routers and addresses
 				heard = func(string) {}
 			}
 			if on.station, err = bgprouter.Listen(f.bmp, routing, heard); err != nil {
@@ -440,7 +446,7 @@ func (f auditFlags) connect(ctx context.Context, routing []bgprouter.Declared, t
 		return nil, status.Input("%w", err)
 	}
 	on.Config = config
-	if !f.redact { // what is printed may be sent to somebody
+	if !f.redact { // redacted output may be sent to other people
 		tell(fmt.Sprintf("cluster %s of context %q, %d routers", config.Host, name, len(on.Routing)))
 	}
 	on.meter = audit.Measure(config)

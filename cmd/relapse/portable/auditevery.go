@@ -21,8 +21,8 @@ import (
 
 const auditsApart = 10 * time.Second
 
-// repeat audits until it is interrupted, and prints what comes and goes. The last state decides the exit
-// status; before anything was judged it is 130, as of every interrupted command.
+// repeat audits until it is interrupted, and prints the changes. The exit status is the status of the last state, and
+// 130, as of every interrupted command, before the first.
 func (f auditFlags) repeat(cmd *cobra.Command, routing []bgprouter.Declared, suppressions []audit.Suppression, tell func(string)) error {
 	ctx := cmd.Context()
 	page := &metricsPage{err: audit.ErrNotAudited}
@@ -51,7 +51,7 @@ func (f auditFlags) repeat(cmd *cobra.Command, routing []bgprouter.Declared, sup
 		if err != nil {
 			return err
 		}
-		tell = func(string) {} // of the first audit alone
+		tell = func(string) {} // messages of the first audit only
 		result, unreadable := audit.Judge(reads)
 		result.Relapse = ThisVersion()
 		if unreadable == nil {
@@ -59,7 +59,7 @@ func (f auditFlags) repeat(cmd *cobra.Command, routing []bgprouter.Declared, sup
 		}
 		events := changes.Take(reads, result, unreadable)
 		if unreadable != nil && !judged {
-			break // the error says why
+			break // err is returned below
 		}
 		judged = true
 		for _, e := range events {
@@ -139,6 +139,6 @@ func (p *metricsPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, p.err.Error(), http.StatusServiceUnavailable)
 	default:
 		w.Header().Set("Content-Type", "application/openmetrics-text; version=1.0.0; charset=utf-8")
-		_, _ = w.Write(p.text) // a reader that is gone asks again
+		_, _ = w.Write(p.text) // Prometheus tries again after an error
 	}
 }

@@ -18,20 +18,21 @@ import (
 	"github.com/relapse-dev/relapse/topology/status"
 )
 
-// Incident is what an audit and advice say of an incident of the catalogue. A scenario's own value would link what brings up its lab.
+// Incident is what audits and advice say of an incident of the catalogue. It is no framework.Incident, because that
+// would link the packages that bring up labs.
 type Incident struct {
 	advise.Subject
-	// Findings are those that a run of the scenario expects: a detector and a kind.
+	// Findings are the findings that a run of the scenario expects: DETECTOR KIND.
 	Findings []string `json:"findings"`
 }
 
-// incidents has the catalogue in catalogue.json, and for each incident what describe prints of it. A test of relapse
-// compares them with the scenarios; go test ./cmd/relapse -update -run TestIncidents writes them.
+// incidents has the catalogue in catalogue.json, and the output of describe for each incident. TestIncidents of
+// cmd/relapse compares them with the scenarios; go test ./cmd/relapse -update -run TestIncidents writes them.
 //
 //go:embed incidents
 var incidents embed.FS
 
-// Incidents are those of the catalogue.
+// Incidents returns the incidents of the catalogue.
 var Incidents = sync.OnceValue(func() (all []Incident) {
 	text, _ := incidents.ReadFile("incidents/catalogue.json") // without it there is no JSON
 	if err := json.Unmarshal(text, &all); err != nil {
@@ -40,7 +41,8 @@ var Incidents = sync.OnceValue(func() (all []Incident) {
 	return all
 })
 
-// incidentsOf are the incidents of the catalogue with a finding of that kind; if none has one, those with its detector.
+// incidentsOf returns the incidents that expect a finding of this detector and kind; if there are none, the incidents
+// that expect a finding of this detector.
 func incidentsOf(f detect.Finding) []audit.Incident {
 	kind, detector := []audit.Incident{}, []audit.Incident{}
 	for _, i := range Incidents() {

@@ -1,5 +1,5 @@
-// Package portable has the commands of relapse that need no lab, and what both programs have besides:
-// relapse, and kubectl-relapse, which builds for each machine that kubectl does.
+// Package portable has the commands that need no lab, and other code that relapse and kubectl-relapse share.
+// kubectl-relapse builds for each platform of kubectl.
 package portable
 
 import (
@@ -42,15 +42,15 @@ type Settings struct {
 	Quiet    bool
 }
 
-// Logger is the log at the level of --log-level, and that of Kubernetes' libraries.
+// Logger returns the log at the level of --log-level. It also sets the log of Kubernetes' libraries.
 func (s *Settings) Logger(out io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil {
 		return nil, status.Input("--log-level: %q: expected debug, info, warn or error", s.logLevel)
 	}
 	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
-	// Kubernetes' libraries log each cut connection as an error, and this
-	// harness cuts connections. A real error is returned to the caller as well.
+	// Kubernetes' libraries log each broken connection as an error, and labs break connections. Other errors are
+	// returned to the caller as well.
 	libraries := logr.Discard()
 	if level <= slog.LevelDebug {
 		libraries = logr.FromSlogHandler(log.Handler())
@@ -60,7 +60,7 @@ func (s *Settings) Logger(out io.Writer) (*slog.Logger, error) {
 	return log, nil
 }
 
-// self is how a user calls this program. kubectl runs a program kubectl-relapse as its plugin.
+// self is the command by which the user calls this program: kubectl runs a program named kubectl-relapse as a plugin.
 func self() string {
 	if strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe") == "kubectl-relapse" {
 		return "kubectl relapse"
@@ -88,7 +88,7 @@ func Root(s *Settings, short, long string) *cobra.Command {
 	return root
 }
 
-// NoCommand refuses arguments: there they are commands that do not exist.
+// NoCommand refuses arguments, as commands that do not exist.
 func NoCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -97,11 +97,11 @@ func NoCommand(cmd *cobra.Command, args []string) error {
 	return status.Input("no command %q%s", args[0], topology.Nearest(args[0], names))
 }
 
-// Ended is a command that is done, and does not end with status 0. Without a reason all is printed.
+// Ended is the error of a command that is done, with another status than 0. Without Why, nothing more is printed.
 type Ended struct {
 	Status int
 	Why    error
-	// watched is set if an interrupt is how it ends.
+	// watched is set if the command ends by an interrupt.
 	watched bool
 }
 
@@ -117,20 +117,20 @@ func (e *Ended) Unwrap() error { return e.Why }
 // RelapseStatus is the exit status.
 func (e *Ended) RelapseStatus() int { return e.Status }
 
-// Complaint is what a program says of an error of its commands; empty if all is printed.
+// Complaint is what a program prints for an error of its commands; empty: nothing.
 func Complaint(ctx context.Context, err error) string {
 	var ended *Ended
 	switch {
 	case err == nil, errors.As(err, &ended) && ended.Why == nil:
 		return ""
 	case ctx.Err() != nil:
-		// Each running step returns an error that says it was cancelled: one word is enough for all.
+		// Each running step returns an error that says it was cancelled: one word replaces all of them.
 		return "interrupted"
 	}
 	return err.Error()
 }
 
-// ExitStatus is what a program ends with after an error of its commands.
+// ExitStatus is the exit status of a program after an error of its commands.
 func ExitStatus(ctx context.Context, err error) int {
 	var ended *Ended
 	switch {
@@ -142,8 +142,8 @@ func ExitStatus(ctx context.Context, err error) int {
 	return StatusOf(err)
 }
 
-// StatusOf is the lowest exit status that an error states, or one that it wraps: a failed verdict outweighs bad input,
-// and that a machine that cannot run it. An error that states none is a failure of the command.
+// StatusOf is the lowest exit status of an error and the errors that it wraps: a failed verdict outweighs bad input, and
+// bad input outweighs an unsuitable machine. Without a status it is the status of a failure of the command.
 func StatusOf(err error) int {
 	switch {
 	case err == nil:
@@ -154,7 +154,7 @@ func StatusOf(err error) int {
 	return stated(err)
 }
 
-// stated asks for a method of relapse's own: ssh's errors, among others, have an ExitStatus as well.
+// stated uses a method name that only relapse has: other errors, such as ssh's, have a method ExitStatus.
 func stated(err error) int {
 	status := ExitFailed
 	if states, does := err.(interface{ RelapseStatus() int }); does {

@@ -10,7 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// An audit that is repeated ends by an interrupt, and with the status of its last state.
+// A repeated audit ends by an interrupt, with the status of its last state.
 func TestExitStatus(t *testing.T) {
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -35,7 +35,7 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// A finding belongs to the incidents with one of its kind, else to those with its detector.
+// A finding belongs to the incidents with the same detector and kind, or else to the incidents with its detector.
 func TestIncidentsOf(t *testing.T) {
 	for _, test := range []struct {
 		detector, kind string
@@ -55,7 +55,7 @@ func TestIncidentsOf(t *testing.T) {
 	}
 }
 
-// What git archive writes into commit.txt names the commit, and the version as go build would.
+// The line that git archive writes into commit.txt leads to the commit, and to the version that go build would name.
 func TestArchived(t *testing.T) {
 	const hash = "25c6bb8570f8922f78f4974c527fd7e2507d61cd"
 	built := Commit{Hash: hash, Time: "2026-11-26T02:22:31Z"}

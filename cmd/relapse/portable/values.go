@@ -18,10 +18,10 @@ import (
 // Values are the flags that give the values of a user's release.
 type Values struct {
 	Files []string // - is standard input
-	// SetVars are NAME=VALUE, and Vars is a file of such.
+	// SetVars are NAME=VALUE, and Vars is a file of variables.
 	SetVars []string
 	Vars    string
-	// OfBundle are texts, by the names that stand in the place of files.
+	// OfBundle are texts from a bundle, by the names that stand in Files in the place of file names.
 	OfBundle map[string]string
 }
 
@@ -73,8 +73,8 @@ func (v Values) Variables() (placeholder.Values, error) {
 	return vars, nil
 }
 
-// Input reads the file that a flag names, or standard input, and returns what that is called. The YAML
-// and JSON files of a folder are one stream, as they are for kubectl apply.
+// Input reads the file that a flag names, or standard input, and returns its name for messages. The YAML and JSON files
+// of a folder are one stream, as they are for kubectl apply.
 func (v Values) Input(flag, name string, stdin io.Reader) (text []byte, file string, err error) {
 	if text, there := v.OfBundle[name]; there {
 		return []byte(text), name, nil
@@ -100,7 +100,7 @@ func (v Values) Input(flag, name string, stdin io.Reader) (text []byte, file str
 	return text, file, nil
 }
 
-// CheckVersions returns an error for what is no upgrade.
+// CheckVersions returns an error unless the versions are an upgrade.
 func CheckVersions(from, to string) error {
 	for _, v := range []string{from, to} {
 		if semver.Canonical("v"+v) != "v"+v {

@@ -34,7 +34,7 @@ func (c Commit) String() string {
 	return text
 }
 
-// PrintVersion prints what this program was built from, and for.
+// PrintVersion prints the version, the commit and the platform of this program.
 func PrintVersion(out io.Writer) {
 	built, ok := BuiltFrom()
 	fmt.Fprintf(out, "version  %s\n", ThisVersion())
@@ -46,7 +46,7 @@ func PrintVersion(out io.Writer) {
 	fmt.Fprintf(out, "go       %s %s/%s\n", runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// BuiltFrom is the commit that this program was built from, if go build asked git, or if git archive wrote the source.
+// BuiltFrom returns the commit of this program, from go build, or from git archive if that wrote the source.
 func BuiltFrom() (c Commit, ok bool) {
 	info, _ := debug.ReadBuildInfo()
 	if info == nil {
@@ -74,11 +74,11 @@ func BuiltFrom() (c Commit, ok bool) {
 //go:embed commit.txt
 var archivedCommit string
 
-// afterTag is the end of what git describes a commit by whose tag is an earlier commit's.
+// afterTag is the suffix that git describe appends if the tag is on an earlier commit.
 var afterTag = regexp.MustCompile(`-[0-9]+-g[0-9a-f]+$`)
 
-// archived reads what git archive has written, and names the version as go build does: the
-// tag of the commit, or else a pseudo-version. Both results are empty for the placeholder.
+// archived reads the text that git archive has written. The version is the tag of the commit, or else a pseudo-version,
+// as by go build. Both results are empty for the placeholder.
 func archived(text string) (c Commit, version string) {
 	fields := strings.Fields(text)
 	if len(fields) < 2 || len(fields[0]) < 12 {

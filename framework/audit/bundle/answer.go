@@ -25,9 +25,9 @@ func (b *Bundle) Config() *rest.Config {
 	return &rest.Config{Host: "http://bundle.invalid", Transport: b, QPS: -1}
 }
 
-// RoundTrip implements http.RoundTripper: it answers requests for a list, or for one object, as an API server
-// does that knows what the bundle has, and no more. Its clock, by which Leases are judged, stands where Leases were
-// read: nodes renew theirs each 10 s, and other objects may be minutes younger.
+// RoundTrip implements http.RoundTripper: it answers requests for a list or an object like an API server with the
+// objects of the bundle. The clock of this server, by which Leases are judged, shows when the Leases were read: nodes
+// renew their Leases each 10 s, and other objects may have been read minutes later.
 func (b *Bundle) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil {
 		r.Body.Close()
@@ -49,7 +49,7 @@ func refused(status int, reason metav1.StatusReason, format string, args ...any)
 		Reason: reason, Message: fmt.Sprintf(format, args...)}, status
 }
 
-// asked is a request for a list of all objects of a resource, or for one object of a namespace.
+// asked matches the path of a list of all objects of a resource, or of an object in a namespace.
 var asked = regexp.MustCompile(`^/api(?:s/([^/]+))?/([^/]+)/(?:namespaces/([^/]+)/([^/]+)/([^/]+)|([^/]+))$`)
 
 func (b *Bundle) answer(r *http.Request) (any, int) {
@@ -63,7 +63,7 @@ func (b *Bundle) answer(r *http.Request) (any, int) {
 	case k.name != "" && c != nil && c.objects[k].json != nil:
 		return json.RawMessage(c.objects[k].json), http.StatusOK
 	case k.name != "":
-		if b.named["cilium.io"] && !b.requested[r.URL.Path] { // the one that is read is cilium-config
+		if b.named["cilium.io"] && !b.requested[r.URL.Path] { // audits read only the ConfigMap cilium-config
 			b.ask(r.URL.Path)
 		}
 		return refused(http.StatusNotImplemented, "", "the bundle does not have it")
@@ -78,7 +78,7 @@ func (b *Bundle) answer(r *http.Request) (any, int) {
 	return refused(http.StatusNotImplemented, "", "%s", why)
 }
 
-// otherwise reports whether a resource is in the bundle in another version of its API, and not in this one.
+// otherwise reports whether the bundle has a resource only in another version of its API.
 func (b *Bundle) otherwise(r schema.GroupVersionResource) bool {
 	for other, c := range b.kinds {
 		if other.GroupResource() == r.GroupResource() && other != r && c.lacks == "" && b.kinds[r] == nil {
@@ -88,7 +88,7 @@ func (b *Bundle) otherwise(r schema.GroupVersionResource) bool {
 	return false
 }
 
-// definitions are the names of those of custom resources that are wanted, and that the cluster may have.
+// definitions is a list of the CustomResourceDefinitions that are wanted, and that the cluster may have.
 func (b *Bundle) definitions() any {
 	list := metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"},
 		ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []metav1.PartialObjectMetadata{}}

@@ -1,12 +1,12 @@
-// Package bundle reads what a collector has written for a bug report, and answers requests for
-// lists as the API server did that the collector has asked.
+// Package bundle reads the files of a bug report, written by a collector, and answers requests for lists as the
+// collector's API server did.
 //
-// A bundle is a folder, a zip, or a tar that may be compressed by gzip, and may have others in it. Its
-// layout means nothing, but for the names of namespaces in paths: each document with apiVersion, kind and
-// metadata.uid is an object, or a list of them, whatever its file is called. That serves cilium sysdump,
-// kubectl cluster-info dump, oc adm inspect and must-gather, troubleshoot.sh, and kubectl get -o yaml.
+// A bundle is a folder, a zip, or a tar that may be compressed by gzip, and may contain other archives. Each document
+// with apiVersion, kind and metadata.uid is an object, or a list of objects. Paths do not matter, except for names of
+// namespaces in them. This works for cilium sysdump, kubectl cluster-info dump, oc adm inspect and must-gather,
+// troubleshoot.sh, and kubectl get -o yaml.
 //
-// A bundle is a stranger's: nothing is written, no link is followed, and what is read is bounded.
+// A bundle may come from a stranger: nothing is written, no link is followed, and the size is bounded.
 package bundle
 
 import (
@@ -37,67 +37,67 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// Bounds of what is read of a bundle.
+// Bounds on the size of a bundle.
 const (
-	// mostText is the size in bytes of all files, uncompressed, mostFile of one with objects, and mostDocument of an
-	// object in YAML, which takes a hundred times as much to read. The API server stores less than 2 MiB.
+	// mostText bounds all files, uncompressed, in bytes, mostFile a file with objects, and mostDocument an object in
+	// YAML, whose parser needs a hundred times as much memory. The API server stores less than 2 MiB.
 	mostText     = 8 << 30
 	mostFile     = 256 << 20
 	mostDocument = 4 << 20
-	// mostZip is the size in bytes of a zip in an archive, which is read at once, and of the directory of any zip, which
-	// takes some times as much memory.
+	// mostZip bounds a zip in an archive, which is read as a whole, and the directory of any zip, which needs a
+	// multiple of its size, in bytes.
 	mostZip = 64 << 20
-	// mostKept is the size in bytes of all objects that are kept, as JSON.
+	// mostKept bounds all stored objects, as JSON, in bytes.
 	mostKept = 512 << 20
-	// mostFiles is how many files there are in a bundle and its archives.
+	// mostFiles bounds the number of files in a bundle and its archives.
 	mostFiles = 500_000
-	// mostNested is how deep archives are in archives. A sysdump has those of the nodes in its own.
+	// mostNested bounds the depth of archives in archives. A sysdump contains archives of its nodes.
 	mostNested = 4
-	// mostObjects is how many objects a bundle has.
+	// mostObjects bounds the number of objects.
 	mostObjects = 2_000_000
 )
 
-// Bundle is what a collector has written.
+// Bundle is the content of a bundle.
 type Bundle struct {
-	// resources are those that are kept, wanted how many versions of the API of each are, and plurals their names.
+	// resources are the wanted ones: their objects are stored. wanted counts the versions of each, and plurals are the
+	// names of their types.
 	resources []schema.GroupVersionResource
 	wanted    map[schema.GroupResource]int
 	plurals   map[string]bool
 	kinds     map[schema.GroupVersionResource]*collected
-	// failures are what the collector says of resources that it could not list, and unserved are those that the API
-	// server does not have.
+	// failures are the collector's errors by resource, and unserved the resources that the API server does not have.
 	failures map[string]string
 	unserved map[string]bool
-	// namespaces are those that have a document, and homes those in which MetalLB runs.
+	// namespaces are the namespaces with a document, and homes the namespaces in which MetalLB runs.
 	namespaces sets.Set[string]
 	homes      map[string]bool
-	// said are the objects that others name, and daemons how many pods a DaemonSet is to have at most.
+	// said are the objects that other objects refer to. daemons is the largest desired number of pods of a DaemonSet.
 	said    map[schema.GroupResource]sets.Set[key]
 	daemons int
-	// named are the groups of vendors whose programs objects name, sysdumps the folders that cilium-cli has written, and dumps
-	// those of kubectl cluster-info dump.
+	// named are the API groups of vendors whose programs objects name, sysdumps the folders written by cilium-cli, and
+	// dumps the folders written by kubectl cluster-info dump.
 	named, sysdumps, dumps map[string]bool
 
-	// renewed is when the newest Lease of a node was, of the moment at which Leases were read; zero: it is not known.
+	// renewed is the latest renewal of a node's Lease, which is about when the Leases were read; zero: not known.
 	newest, renewed time.Time
 	now             time.Time
 
 	mu sync.Mutex
-	// asked are the paths of lists that were asked for in vain, and requested those that the collector has asked for.
+	// asked are the paths of requested lists that the bundle lacks, and requested the paths that the collector requested.
 	asked, requested map[string]bool
 
-	// values are the files of the values of Cilium's Helm release.
+	// values are the files with the values of Cilium's Helm release.
 	values map[string][]byte
 
 	text, jsonSize, objects int64
-	// files is how many files the bundle has, and used how many of them have objects.
+	// files is the number of files, and used the number of files with objects.
 	files, used int
 	// Broken are documents that look like objects and cannot be read, by their file and line, each with the reason.
 	Broken []snapshot.Missing
 }
 
-// Open reads a bundle. Wanted are the resources whose objects are kept. The error says why nothing of the
-// bundle can be used; a file that cannot be read is no error, but is in Broken.
+// Open reads a bundle, and stores the objects of wanted resources. The error says why nothing of the bundle can be used;
+// a file that cannot be read is in Broken instead.
 func Open(file string, wanted []schema.GroupVersionResource) (*Bundle, error) {
 	b := newBundle(wanted)
 	err := b.read(file)
@@ -130,7 +130,7 @@ func newBundle(wanted []schema.GroupVersionResource) *Bundle {
 // Time is the newest moment that a document names, which is the time of the bundle.
 func (b *Bundle) Time() time.Time { return b.newest }
 
-// Namespaces are those of which there is a document.
+// Namespaces are the namespaces with a document.
 func (b *Bundle) Namespaces() []string { return sets.List(b.namespaces) }
 
 // String says what was read.
@@ -195,12 +195,12 @@ func (b *Bundle) entry(name string, f io.ReadCloser, err error, nested int) erro
 
 var zipMagic, gzipMagic = []byte("PK\x03\x04"), []byte{0x1f, 0x8b}
 
-// refusal is of a bundle of which nothing is read: it is too large, or is of two clusters.
+// refusal is the error of a bundle that is too large, or of two clusters.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// counted counts what is read of files, so that an archive that grows without end is refused.
+// counted counts the bytes of files, so that an endless archive is refused.
 type counted struct {
 	io.Reader
 	b *Bundle
@@ -214,8 +214,7 @@ func (c counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// file reads a file of the bundle, by its content. An archive that is damaged, and a file that cannot
-// be read, is noted.
+// file reads a file by its content. A damaged archive, and a file that cannot be read, is noted in Broken.
 func (b *Bundle) file(name string, from io.Reader, nested int) error {
 	if b.files++; b.files > mostFiles {
 		return refusal(fmt.Sprintf("it has more than %d files", mostFiles))
@@ -228,7 +227,7 @@ func (b *Bundle) file(name string, from io.Reader, nested int) error {
 	return nil
 }
 
-// mostBroken is how many documents are named that cannot be read.
+// mostBroken bounds Broken.
 const mostBroken = 20
 
 func (b *Bundle) broken(name string, err error) {
@@ -273,7 +272,7 @@ func (b *Bundle) content(name string, r *bufio.Reader, nested int) error {
 	begins, _ = r.Peek(r.Size())
 	tells := teller.FindStringSubmatch(name)
 	if tells == nil && !objectBegins.Match(utf8Of(begins)) {
-		return nil // a log, or what a program has printed
+		return nil // a log, or the output of a program
 	}
 	text, err := whole(r, mostFile)
 	if err != nil {
@@ -335,7 +334,7 @@ func (b *Bundle) zip(name string, r io.ReaderAt, size int64, nested int) error {
 	return nil
 }
 
-// bounded reads up to a size of what the directory of a zip has, wherever it says that it ends.
+// bounded bounds the reading of a zip's directory, whatever size the zip states.
 type bounded struct {
 	io.ReaderAt
 	left int64
@@ -352,7 +351,7 @@ func inside(archive, entry string) string {
 	return strings.TrimPrefix(path.Join(archive, path.Clean("/"+entry)), "/")
 }
 
-// Where are the places of an object, as FILE:LINE. Kind is such as Node.
+// Where returns the places of an object, as FILE:LINE. An example of kind is Node.
 func (b *Bundle) Where(kind, namespace, name string) []string {
 	var all []string
 	for _, c := range b.kinds {
@@ -364,10 +363,11 @@ func (b *Bundle) Where(kind, namespace, name string) []string {
 	return all
 }
 
-// helmValues is the file of the values that cilium-cli has read of the Helm release.
+// helmValues is the file in which cilium-cli writes the values of the Helm release.
 var helmValues = regexp.MustCompile(`(^|/)cilium-helm-values-[^/]*\.yaml$`)
 
-// HelmValues are the values of Cilium's chart, and their file; nil if there is none. The error says that there are several.
+// HelmValues returns the values of Cilium's chart, and their file; nil: there is no file. Different values in several
+// files are an error.
 func (b *Bundle) HelmValues() (file string, text []byte, err error) {
 	for _, name := range slices.Sorted(maps.Keys(b.values)) {
 		if text != nil && !bytes.Equal(text, b.values[name]) {
@@ -378,8 +378,8 @@ func (b *Bundle) HelmValues() (file string, text []byte, err error) {
 	return file, text, nil
 }
 
-// Objects are those of a resource, in order of namespace and name, and why they may not be all of the cluster; empty:
-// they are.
+// Objects returns the objects of a resource, in order of namespace and name, and why the cluster may have more; empty:
+// it has no more.
 func (b *Bundle) Objects(r schema.GroupVersionResource) (all []json.RawMessage, lacks string) {
 	if c := b.kinds[r]; c != nil {
 		for _, k := range slices.SortedFunc(maps.Keys(c.objects), key.compare) {

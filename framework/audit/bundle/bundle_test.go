@@ -28,7 +28,7 @@ var wanted = []schema.GroupVersionResource{
 	slicesOf.WithVersion("v1"), ciliumNodes.WithVersion("v2"),
 }
 
-// text is an object of a namespace, or of none, as it stands in a list: "shop/web", or "n1".
+// text is an item of a list. Its name has a namespace ("shop/web") or none ("n1").
 func text(name string, revision int, more string) string {
 	namespace, short, found := strings.Cut(name, "/")
 	if !found {
@@ -38,7 +38,7 @@ func text(name string, revision int, more string) string {
 		namespace, short, name, revision, more)
 }
 
-// listed is a list as the API server answers, of objects by their names.
+// listed is a list of objects with these names, as the API server answers it.
 func listed(version, kind string, revision int, names ...string) string {
 	var items []string
 	for _, name := range names {
@@ -64,8 +64,8 @@ var cluster = map[string]string{
 	"slices.json": listed("discovery.k8s.io/v1", "EndpointSlice", 9, "default/kubernetes", "kube-system/dns", "shop/web"),
 }
 
-// Each case is the cluster with other files, and what is then not read, by the resource, with the reason: of Services, if
-// nothing is said.
+// Each case replaces files of the cluster, and has the reasons why resources are then not read. A case without resources
+// expects that Services are read.
 func TestWhatIsWhole(t *testing.T) {
 	service, all := "services.json", `kind: List
 apiVersion: v1
@@ -161,7 +161,7 @@ func utf16Of(s string) string {
 	return to.String()
 }
 
-// folder is a bundle of the cluster with other files; those without a text are left out.
+// folder is a bundle of the cluster with some files replaced; files without a text are left out.
 func folder(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -181,7 +181,7 @@ func opened(t *testing.T, files map[string]string) *Bundle {
 	return must.Get(Open(folder(t, files), wanted))(t)
 }
 
-// A newer collection takes the place of an older one as a whole, and two clusters are no bundle.
+// A newer collection replaces an older one as a whole, and a bundle of two clusters is refused.
 func TestTwoCollections(t *testing.T) {
 	b := opened(t, map[string]string{"new/svc.json": listed("v1", "Service", 12, "default/kubernetes", "shop/new"),
 		"new/ds.json": listed("apps/v1", "DaemonSet", 12, "shop/a"), "old/ds.json": listed("apps/v1", "DaemonSet", 9, "kube-system/b")})
@@ -201,7 +201,7 @@ func clock(t *testing.T, b *Bundle) string {
 	return answer.Header.Get("Date")
 }
 
-// Leases are judged by when they were read, and not by what was collected minutes later.
+// Leases are judged by the time when they were read, and not by objects that were collected minutes later.
 func TestClockOfLeases(t *testing.T) {
 	lease := strings.Replace(listed("coordination.k8s.io/v1", "Lease", 9, "kube-node-lease/n1", "shop/x"), `"}}`, `"},"spec":{"renewTime":"2025-01-05T09:00:00.000000Z"}}`, 1)
 	b := opened(t, map[string]string{"leases.json": lease})
@@ -211,7 +211,7 @@ func TestClockOfLeases(t *testing.T) {
 	must.Equal(t, "without nodes", "the bundle does not have all: the list is incomplete: each Lease of kube-node-lease is missing", b.lacks(leases.WithVersion("v1")))
 }
 
-// Custom resources that were never listed are not there if nobody could serve them.
+// Custom resources without a list do not exist if the cluster cannot serve them.
 func TestKnown(t *testing.T) {
 	peers := wanted[6].GroupResource()
 	for _, c := range []struct {
@@ -238,7 +238,7 @@ func TestKnown(t *testing.T) {
 	must.Equal(t, "of two versions, of which the collector has asked for one", true, b.mayServe(peers))
 }
 
-// Lists of kubectl of what is in no namespace are taken for complete, which is said.
+// Lists of cluster-scoped resources by kubectl count as complete, and a note says so.
 func TestAssumed(t *testing.T) {
 	item := func(name string) string {
 		return "- {apiVersion: cilium.io/v2, kind: CiliumNode, " + text(name, 7, "")[1:] + "\n"
@@ -251,7 +251,7 @@ func TestAssumed(t *testing.T) {
 	must.Equal(t, "of the server", 0, len(opened(t, map[string]string{"cn.json": listed("cilium.io/v2", "CiliumNode", 9, "n1")}).Parts()))
 }
 
-// The directory of a zip is bounded by what is read, whatever it says.
+// The directory of a zip is bounded by the bytes read, whatever size the zip states.
 func TestDirectory(t *testing.T) {
 	var file bytes.Buffer
 	w := zip.NewWriter(&file)
@@ -262,7 +262,8 @@ func TestDirectory(t *testing.T) {
 	must.Fail(t, newBundle(wanted).zip("", bytes.NewReader(file.Bytes()), int64(file.Len()), 0), "the directory of the zip has more than 64 MiB")
 }
 
-// What is damaged is told by its line, without its text, and all else is read. Nothing outside of the bundle is.
+// A damaged document is named by its line, without its text, and the other documents are read. No file outside of the
+// bundle is read.
 func TestDamage(t *testing.T) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
@@ -298,7 +299,7 @@ func TestDamage(t *testing.T) {
 	must.Equal(t, "its clock", "Sun, 05 Jan 2025 10:00:00 GMT", clock(t, b))
 }
 
-// Whatever a file has, reading it ends, and each object is JSON.
+// Reading any file ends, and each object is JSON.
 func FuzzDocuments(f *testing.F) {
 	for _, text := range cluster {
 		f.Add([]byte(text))

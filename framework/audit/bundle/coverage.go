@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// The resources of which something is asked beside what sources read.
+// The resources that this package treats specially.
 var (
 	namespaces  = schema.GroupResource{Resource: "namespaces"}
 	nodes       = schema.GroupResource{Resource: "nodes"}
@@ -35,7 +35,7 @@ func rbac(resource string) schema.GroupResource {
 }
 
 var (
-	// always are objects that each cluster has: a list without them is a part.
+	// always are objects that each cluster has: a list without them is incomplete.
 	always = map[schema.GroupResource]key{
 		namespaces: {"", "kube-system"}, services: {"default", "kubernetes"}, slicesOf: {"default", "kubernetes"},
 		rbac("clusterroles"): {"", "cluster-admin"}, rbac("clusterrolebindings"): {"", "cluster-admin"},
@@ -44,27 +44,27 @@ var (
 	}
 	// initial are the namespaces that each cluster has.
 	initial = sets.New("default", "kube-node-lease", "kube-public", "kube-system")
-	// lasting are those of them that stay for as long as their cluster does.
+	// lasting are objects in always that live as long as their cluster.
 	lasting = map[schema.GroupResource]key{
 		namespaces: always[namespaces], services: always[services], rbac("clusterroles"): always[rbac("clusterroles")],
 	}
-	// vendors are parts of the names of the programs that custom resources of a group are for.
+	// vendors are parts of the names of a vendor's programs, by the API groups of their custom resources.
 	vendors = map[string][]string{
 		"cilium.io": {"cilium"}, "metallb.io": {"metallb"}, "frrk8s.metallb.io": {"metallb", "frr-k8s"},
 		"crd.projectcalico.org": {"calico", "tigera", "canal"}, "crd.antrea.io": {"antrea"},
 	}
 )
 
-// collected is what a bundle has of one resource, in one version of its API.
+// collected is the part of a bundle about one resource, in one version of its API.
 type collected struct {
 	schema.GroupVersionResource
-	// kind is of its objects, such as Node.
+	// kind is the kind of the objects, such as Node.
 	kind    string
 	objects map[key]object
 	lists   []*list
-	// labels are those that all of its objects have.
+	// labels are the labels that all objects have.
 	labels map[string]string
-	// lacks is why these are not all objects of the cluster; empty: they are.
+	// lacks is why these may not be all objects of the cluster; empty: they are all.
 	lacks string
 }
 
@@ -78,28 +78,28 @@ func (k key) compare(other key) int {
 
 type object struct {
 	json []byte
-	// at is where it stands, FILE:LINE.
+	// at is the place of the object, FILE:LINE.
 	at, uid  string
 	revision uint64
 	lists    []*list
 }
 
-// list is what a document has of one resource.
+// list is the part of a document about one resource.
 type list struct {
 	*document
-	// revision is that of the list, or of its newest object, and in has the namespaces of its objects.
+	// revision is the resourceVersion of the list, or of its newest object. nsNames are the namespaces of its objects.
 	revision uint64
 	nsNames  map[string]bool
-	// typed is set if it is as the API server has answered, and all if what has written it says that it is of all
-	// namespaces, and of all objects in them.
+	// typed is set for an unchanged answer of the API server. all is set if the collector is known to list all objects
+	// of all namespaces.
 	typed, all bool
-	// flaw is why it cannot be all of its scope.
+	// flaw is why the list cannot have all objects of its scope.
 	flaw string
 	scope
 }
 
-// scope is what a list is all of: a namespace, or, if it has no name, all of them. Several lists of workloads may be of
-// several labels: they are of one selection if their files are of one name, but for a time.
+// scope says of what a list has all objects: of a namespace, or, if it is empty, of all. Lists of workloads may be
+// filtered by different labels: lists have the same filter if the names of their files differ only in digits.
 type scope struct{ namespace, files string }
 
 func (b *Bundle) collection(r schema.GroupVersionResource, kind string) *collected {
@@ -111,7 +111,7 @@ func (b *Bundle) collection(r schema.GroupVersionResource, kind string) *collect
 	return c
 }
 
-// settle decides, once all files are read, what is all of the cluster: which namespaces there are is known then.
+// settle decides which resources are complete, after all files are read: only then all namespaces are known.
 func (b *Bundle) settle() {
 	for _, c := range b.kinds {
 		b.scopes(c)
@@ -124,32 +124,31 @@ func (b *Bundle) settle() {
 }
 
 var (
-	// sysdump are files of lists of all namespaces in a sysdump of Cilium, whose other files may have one namespace.
+	// sysdump matches the files of a sysdump that have lists of all namespaces.
 	sysdump = regexp.MustCompile(`^k8s-[a-z0-9]+-\d{8}-\d{6}\.yaml$`)
-	// dump is in a folder that kubectl cluster-info dump has written, and nodesOfDump has all Nodes there.
+	// dump matches a file that identifies a folder of kubectl cluster-info dump. nodesOfDump has all Nodes there.
 	dump        = regexp.MustCompile(`^(?:(.*)/)?kube-system/replication-controllers\.(?:json|yaml)$`)
 	nodesOfDump = regexp.MustCompile(`^nodes\.(json|yaml)$`)
-	// customResources are files in which troubleshoot.sh has all objects of a custom resource, as a sequence alone.
+	// customResources match files in which troubleshoot.sh writes all objects of a custom resource, as a mere sequence.
 	customResources = regexp.MustCompile(`(^|/)cluster-resources/custom-resources/[a-z0-9.-]+(/[a-z0-9-]+)?\.(json|yaml)$`)
 	digits          = regexp.MustCompile(`\d+`)
 )
 
-// unscoped reports whether objects of a resource are in no namespace.
+// unscoped reports whether a resource is cluster-scoped.
 func unscoped(r schema.GroupResource) bool {
 	return r == nodes || r == namespaces || r == definitions || strings.HasPrefix(r.Resource, "cluster") ||
 		vendors[r.Group] != nil && !strings.HasSuffix(r.Group, "metallb.io")
 }
 
-// scopes decides what each list is all of. That it is of all namespaces needs a proof: kubectl get without
-// --all-namespaces, and a request for one namespace, lead to a list that looks the same. A list with objects of two
-// namespaces is of all of them, and MetalLB reads no namespace but its own.
+// scopes decides the scope of each list. All namespaces need a proof, because a list of one namespace looks the same. A
+// list with objects of two namespaces is of all namespaces, and MetalLB reads only its own namespace.
 func (b *Bundle) scopes(c *collected) {
 	paged := map[uint64]bool{}
 	for _, l := range c.lists {
 		one, folder := "", ""
 		for _, name := range strings.FieldsFunc(l.file, func(c rune) bool { return c == '/' || c == '.' }) {
 			if b.namespaces.Has(name) || initial.Has(name) {
-				folder = name // each namespace may have its folder, or its file
+				folder = name // collectors may write a folder or a file for each namespace
 			}
 		}
 		for one = range l.nsNames {
@@ -180,11 +179,11 @@ func (b *Bundle) scopes(c *collected) {
 	}
 }
 
-// newest takes out what a newer list of a scope no longer has.
+// newest removes objects that a newer list of their scope no longer has.
 func (c *collected) newest() {
 	type newest struct {
 		revision uint64
-		lists    int // of that revision
+		lists    int // the number of lists of that revision
 	}
 	last, torn := map[scope]newest{}, map[scope]bool{}
 	for _, l := range c.lists {
@@ -230,7 +229,7 @@ type about struct {
 	Endpoints []struct{ TargetRef struct{ Kind, Name string } }
 }
 
-// facts notes what objects say of their cluster, which others there are above all.
+// facts notes what objects say about their cluster, above all which other objects they refer to.
 func (b *Bundle) facts() {
 	for resource, c := range b.kinds {
 		for k, o := range c.objects {
@@ -271,7 +270,7 @@ func (b *Bundle) facts() {
 	}
 }
 
-// says notes that there is an object, if it has a name, and that something could have named it.
+// says notes that an object of a resource refers to another object, by name; an empty name refers to none.
 func (b *Bundle) says(r schema.GroupResource, namespace, name string) {
 	if b.said[r] == nil {
 		b.said[r] = sets.Set[key]{}
@@ -281,9 +280,9 @@ func (b *Bundle) says(r schema.GroupResource, namespace, name string) {
 	}
 }
 
-// proof says what of a resource is not known to be in the bundle; empty: nothing, as far as can be seen. All of it is lists
-// of all namespaces, that have what each cluster has, and what other objects name: a list that was cut off, or selected by
-// a label, has not.
+// proof says why a resource may not be complete in the bundle; empty: it is complete. Complete are lists of all
+// namespaces that have the objects in always, and the objects that other objects refer to: a list that was cut off, or
+// filtered by a label, does not have them.
 func (b *Bundle) proof(c *collected) string {
 	r, flaw, parts, proven, newest := c.GroupResource(), "", sets.Set[string]{}, false, uint64(0)
 	for _, l := range c.lists {
@@ -292,7 +291,7 @@ func (b *Bundle) proof(c *collected) string {
 			continue
 		}
 		parts.Insert(l.namespace)
-		if l.namespace == "" && l.revision >= newest { // an older one no longer counts, and objects that the newest lacks are gone
+		if l.namespace == "" && l.revision >= newest { // a newer list replaces older ones
 			proven, newest = l.all || proven && l.revision == newest, l.revision
 		}
 	}
@@ -300,11 +299,13 @@ func (b *Bundle) proof(c *collected) string {
 	switch {
 	case parts.Has(""), everywhere:
 	case r == nodes && b.daemons > 0 && b.daemons == len(c.objects):
-		// Single Nodes, as oc adm inspect writes them: no DaemonSet is to have more pods than there are, and one has as many.
+		// oc adm inspect writes single Nodes. They are complete: a DaemonSet wants as many pods as there are Nodes, and
+		// no DaemonSet wants more.
 	case flaw != "":
 		return flaw
 	case len(parts) > 0:
-		return "only namespace " + strings.Join(sets.List(parts), " and namespace ") + " was collected (kubectl get " + r.Resource + " -A -o yaml has all)"
+		return "only namespace " + strings.Join(sets.List(parts), " and namespace ") +
+			" was collected (kubectl get " + r.Resource + " -A -o yaml has all)"
 	default:
 		return "it has single objects, but no complete list"
 	}
@@ -317,8 +318,8 @@ func (b *Bundle) proof(c *collected) string {
 	if partial(r) && !proven && len(c.objects) > 1 && len(c.labels) > 0 {
 		return "it may have been filtered (kubectl -l): all its objects have the label " + slices.Min(slices.Collect(maps.Keys(c.labels)))
 	}
-	// What others name may be of another moment. EndpointSlices may have changed a moment before or after: half of it is
-	// enough where the list says that nothing was selected.
+	// EndpointSlices may have been read at another time than Services and Pods, so some of the objects that they refer to
+	// may be missing: up to half of them if the list is known to be unfiltered, or else a tenth.
 	said, lost := len(b.said[r]), []key{}
 	for k := range b.said[r] {
 		if c.objects[k].json == nil {
@@ -334,7 +335,7 @@ func (b *Bundle) proof(c *collected) string {
 		if !proven && len(lost) > 0 {
 			return fmt.Sprintf(missing, lost[0].name+", where a Pod is,")
 		}
-		if !proven && b.said[r] == nil { // no Pod, of whatever Node
+		if !proven && b.said[r] == nil { // the bundle has no Pod
 			return fmt.Sprintf(incomplete, c.kind, "Pods", "pods")
 		}
 	case services, pods:
@@ -357,8 +358,8 @@ func (b *Bundle) proof(c *collected) string {
 	return ""
 }
 
-// everywhere reports whether each namespace of the cluster has a list. Without a list of Namespaces those that each
-// cluster has are all there: kubectl cluster-info dump --all-namespaces has written it.
+// everywhere reports whether each namespace of the cluster has a list. Without a list of Namespaces (kubectl
+// cluster-info dump --all-namespaces writes none), the namespaces with documents and the initial ones are all.
 func (b *Bundle) everywhere(parts sets.Set[string]) bool {
 	if b.kinds[namespaces.WithVersion("v1")] == nil {
 		return parts.IsSuperset(b.namespaces.Union(initial))
@@ -371,12 +372,12 @@ func (b *Bundle) whole(r schema.GroupResource) bool {
 	return c != nil && b.proof(c) == ""
 }
 
-// shown reports whether a list is as the API server has answered: kubectl shows one that was selected as all of them.
+// shown reports whether a list is known to be unfiltered: in the output of kubectl a filter is not visible.
 func (c *collected) shown() bool {
 	return slices.ContainsFunc(c.lists, func(l *list) bool { return (l.all || l.typed) && l.flaw == "" })
 }
 
-// lacks says why a resource of the cluster is not read; empty: it is.
+// lacks says why a resource of the cluster is not read; empty: it is read.
 func (b *Bundle) lacks(r schema.GroupVersionResource) string {
 	c := b.kinds[r]
 	switch {
@@ -393,12 +394,12 @@ func (b *Bundle) lacks(r schema.GroupVersionResource) string {
 // Lacks says why not all Pods are in the bundle; empty: they are.
 func (b *Bundle) Lacks() string { return b.lacks(pods.WithVersion("v1")) }
 
-// partial reports whether a resource is judged by the objects of some namespaces: fewer of them lead to fewer
-// findings. A Service or a RoleBinding that is not seen leads to wrong ones.
+// partial reports whether a part of a resource's objects can be judged: fewer objects lead to fewer findings. A missing
+// Service or RoleBinding would lead to wrong findings.
 func partial(r schema.GroupResource) bool { return r == pods || r.Group == "apps" }
 
-// known reports whether the cluster may have a resource. A custom one is not there if there is no definition of it (where
-// programs of its vendor run, in a list that the API server has answered), or the collector was told so, or if nothing
+// mayServe reports whether the cluster may have a resource. It does not have a custom resource if the collector got that
+// answer, if there is no definition of it (where its vendor's programs run, in an unfiltered list), or if no object
 // names a program of its vendor.
 func (b *Bundle) mayServe(r schema.GroupResource) bool {
 	for resource := range b.kinds {
@@ -418,8 +419,8 @@ func (b *Bundle) mayServe(r schema.GroupResource) bool {
 	return b.Lacks() != "" || b.named[r.Group]
 }
 
-// programs notes the vendors whose programs an object of Kubernetes' own kinds names: a Pod that runs one, a Node by a
-// condition or an annotation that one has written, or a Service. MetalLB is at home where its images run.
+// programs notes the vendors whose programs an object of a Kubernetes type names: a Pod in its images, a Node in a
+// condition or an annotation, or a Service. It notes the namespaces in which images of MetalLB run as homes.
 func (b *Bundle) programs(r schema.GroupResource, namespace string, text []byte) {
 	if r.Group != "" && r.Group != "apps" {
 		return
@@ -435,7 +436,7 @@ func (b *Bundle) programs(r schema.GroupResource, namespace string, text []byte)
 
 var runsMetalLB = regexp.MustCompile(`"image":\s*"[^"]*(metallb|frr-k8s)`)
 
-// Parts say of which resources a part is judged, and how to collect what is not in the bundle.
+// Parts names the resources of which only a part is judged, and the command that collects what the bundle lacks.
 func (b *Bundle) Parts() []string {
 	var all, assumed []string
 	for r, c := range b.kinds {
@@ -456,15 +457,16 @@ func (b *Bundle) Parts() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.asked) > 0 {
-		all = append(all, "The bundle does not have all that is judged. To complete it, unpack the bundle, run this against the cluster, and save the "+
-			"output as a file in it: for list in "+strings.Join(slices.Sorted(maps.Keys(b.asked)), " ")+
+		all = append(all, "The bundle does not have all that is judged. To complete it, unpack the bundle, "+
+			"run this against the cluster, and save the output as a file in it: for list in "+
+			strings.Join(slices.Sorted(maps.Keys(b.asked)), " ")+
 			`; do echo "{\"request\":\"$list\"}"; kubectl get --raw $list; echo; done`)
 	}
 	return all
 }
 
-// note notes that a resource was asked for in vain, and with a custom one the others of its vendor: which of them matter,
-// and whether there are any, they and definitions tell.
+// note notes that the bundle lacks a requested resource. Of a custom resource it notes all lacking resources of the same
+// vendor, and the definitions: only they say which of these resources exist.
 func (b *Bundle) note(r schema.GroupVersionResource) {
 	if vendors[r.Group] == nil {
 		b.ask(Path(r))

@@ -28,18 +28,18 @@ type header struct {
 		Name            string `json:"name"`
 		UID             string `json:"uid"`
 		ResourceVersion string `json:"resourceVersion"`
-		// Continue and RemainingItemCount are set of a page of a list that is not the last.
+		// Continue and RemainingItemCount are set in each page of a list but the last.
 		Continue           string `json:"continue"`
 		RemainingItemCount int64  `json:"remainingItemCount"`
 	} `json:"metadata"`
 }
 
-// objectBegins is how a file begins that may have objects.
+// objectBegins matches the beginning of a file that may have objects.
 var objectBegins = regexp.MustCompile(`(?m)^(- |  )?(apiVersion|kind|items):|\A\s*(---\s)?\s*[[{](?s:.*)"(apiVersion|items)"\s*:`)
 
-// utf8Of is a text without a mark of its order of bytes: what PowerShell has written is UTF-16.
+// utf8Of converts a text to UTF-8 by its byte order mark: PowerShell writes UTF-16.
 func utf8Of(text []byte) []byte {
-	if len(text) == 0 || text[0] < 0xef { // each mark begins with that, or with more
+	if len(text) == 0 || text[0] < 0xef { // each byte order mark begins with 0xef or more
 		return text
 	}
 	decoded, _, err := transform.Bytes(unicode.BOMOverride(transform.Nop), text)
@@ -49,8 +49,8 @@ func utf8Of(text []byte) []byte {
 	return decoded
 }
 
-// moment is when something was so, by the clock of the cluster. Times of certificates and of Jobs to come are
-// not. It is looked for at each Z: a regular expression without a beginning is slow.
+// moment matches a past time in an object, by the clock of the cluster, and no expiry and no schedule. It is tried at
+// each Z of a text, because an expression without an anchor is slow.
 var moment = regexp.MustCompile(
 	`(?:creationTimestamp|lastHeartbeatTime|lastTransitionTime|renewTime|lastTimestamp|startedAt)"?:\s*` +
 		`"?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)$`)
@@ -58,7 +58,7 @@ var moment = regexp.MustCompile(
 // clockApart is how far the clock of the cluster may be ahead of this machine's.
 const clockApart = 24 * time.Hour
 
-// age makes the bundle as young as the newest moment that a text names.
+// age updates newest, the time of the bundle, by the moments in a text.
 func (b *Bundle) age(text []byte) {
 	const longest = 80
 	for end := 0; ; {
@@ -80,15 +80,14 @@ func (b *Bundle) age(text []byte) {
 }
 
 var (
-	// teller is a file that says what a collector has not listed: troubleshoot.sh has one with the errors of each list, and
-	// cilium-cli one log.
+	// teller matches a file with errors of the collector: troubleshoot.sh writes one for each list, cilium-cli one log.
 	teller = regexp.MustCompile(`(?:^|/)(?:([a-z.-]+)-errors\.json|cilium-sysdump\.log)$`)
-	// unserved is what cilium-cli writes of a resource that the API server does not have.
+	// unserved matches the message of cilium-cli about a resource that the API server does not have.
 	unserved = regexp.MustCompile(`failed to collect ([a-z0-9]+) \(v[a-z0-9]+\): the server could not find the requested resource|` +
 		`the server could not find the requested resource \(get ([a-z0-9]+)\.`)
 )
 
-// told notes what a collector says of the lists that it has not made: of one resource, or, in the log of a sysdump, of all.
+// noteFailures notes a collector's errors: about one resource, or, in the log of a sysdump, about all resources.
 func (b *Bundle) noteFailures(folder, resource string, text []byte) {
 	if resource == "" {
 		b.sysdumps[folder] = true
@@ -115,15 +114,15 @@ type part struct {
 	text []byte
 }
 
-// from is what is left of a part from a place on.
+// from returns the rest of a part from an offset on.
 func (p part) from(at int) part {
 	return part{p.file, p.line + bytes.Count(p.text[:at], []byte("\n")), p.text[at:]}
 }
 
 func (p part) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
 
-// documents reads the objects of a file. Those around a document that is damaged count, and its error is of a bound.
-// The text is changed.
+// documents reads the objects of a file, and changes its text. A damaged document is noted and skipped. The error is a
+// refusal of the bundle.
 func (b *Bundle) documents(all part) error {
 	if beginsAsJSON.Match(all.text) {
 		return b.inJSON(all)
@@ -136,7 +135,7 @@ func (b *Bundle) documents(all part) error {
 			if err := b.inYAML(one); err != nil {
 				return err
 			}
-			copy(this, "   ") // what follows in the line is of the next document
+			copy(this, "   ") // the rest of the line belongs to the next document
 			all, at = all.from(at), 0
 		}
 		at += len(this)
@@ -144,16 +143,16 @@ func (b *Bundle) documents(all part) error {
 	return b.inYAML(all)
 }
 
-// What is wrong with a document. The decoders' own words may have a part of a Secret.
+// Errors of damaged documents. The messages of the decoders are not used, because they may quote a Secret.
 var errYAML, errJSON = errors.New("it is no YAML, or was cut off"), errors.New("it is no JSON, or was cut off")
 
-// inYAML reads one document. The items of a list are read one by one: each has its own line then, and the
-// memory of a list of all pods is many times its text.
+// inYAML reads one document. It parses the items of a list one by one, to know the line of each, and because parsing a
+// list of all pods at once needs many times its size.
 func (b *Bundle) inYAML(p part) error {
 	if !b.mentions(p.text) {
 		return nil
 	}
-	if beginsAsJSON.Match(p.text) { // YAML has JSON in it
+	if beginsAsJSON.Match(p.text) { // JSON is YAML
 		return b.object(p, nil, "")
 	}
 	p = p.from(bytes.LastIndexByte(p.text[:len(p.text)-len(bytes.TrimLeft(p.text, " \t\r\n"))], '\n') + 1)
@@ -189,10 +188,10 @@ func (b *Bundle) inYAML(p part) error {
 	return nil
 }
 
-// aliased is an anchor of YAML, and later an alias, which stands for what is at the anchor: a few of them make gigabytes.
+// aliased matches a YAML anchor with a later alias. A few nested aliases expand to gigabytes.
 var aliased = regexp.MustCompile(`(?s)(?:\A|[^!-~]|[\[{,:?-])&[\w-].*(?:[^!-~]|[\[{,:?-])\*[\w-]`)
 
-// jsonOf reads YAML that it does not take gigabytes to read.
+// jsonOf converts YAML to JSON. It refuses YAML that could take gigabytes.
 func jsonOf(text []byte) ([]byte, error) {
 	if len(text) > mostDocument {
 		return nil, fmt.Errorf("a document of YAML, or an object in one, has more than %d MiB", mostDocument>>20)
@@ -207,10 +206,10 @@ func jsonOf(text []byte) ([]byte, error) {
 	return text, nil
 }
 
-// split splits the block sequence under items from the rest of a list. A sequence without anything around it is a list
-// too, and anything else is one item. Lines keep their place: what is deeper than the dash of an item belongs to it.
+// split separates the items of a YAML list, the block sequence under items, from the rest. A top-level sequence is a
+// list too, and another document is one item. Lines that are indented more than the dash of an item belong to the item.
 func split(all part) (head []byte, items []part, isList bool) {
-	const none, ahead = -1, -2 // the column of the items' dashes: there is none here, and it is to come
+	const none, ahead = -1, -2 // in place of the column of the items' dashes: no items here, and items follow
 	dash, at, line := none, 0, all.line
 	for this := range bytes.Lines(all.text) {
 		trimmed := bytes.TrimSpace(this)
@@ -221,12 +220,12 @@ func split(all part) (head []byte, items []part, isList bool) {
 		case dash == none && !isList && string(trimmed) == "items:" && this[0] == 'i':
 			isList, dash = true, ahead
 		case begins && (dash == ahead || dash == column || !isList && column == 0 && len(bytes.TrimSpace(head)) == 0):
-			isList, dash = true, column // the first item says how deep all are
+			isList, dash = true, column // all items have the column of the first one
 			this[column] = ' '
 			items = append(items, part{all.file, line, all.text[at : at+len(this)]})
 		case dash >= 0 && (comment || len(trimmed) == 0 || column > dash):
 			last := &items[len(items)-1]
-			last.text = last.text[:len(last.text)+len(this)] // what follows it in the text
+			last.text = last.text[:len(last.text)+len(this)] // this line follows it in the text
 		case !comment:
 			if len(trimmed) > 0 {
 				dash = none
@@ -243,7 +242,7 @@ func split(all part) (head []byte, items []part, isList bool) {
 
 // inJSON reads documents of JSON, one after another.
 func (b *Bundle) inJSON(all part) error {
-	if json.Valid(all.text) { // one document, which need not be copied
+	if json.Valid(all.text) { // one document, which is not copied
 		return b.object(all, nil, "")
 	}
 	decoder, seen, request := json.NewDecoder(bytes.NewReader(all.text)), 0, ""
@@ -270,17 +269,17 @@ func (b *Bundle) inJSON(all part) error {
 	}
 }
 
-// span is a part of the text that is read, and no copy of it.
+// span is a slice of the text that is read, not a copy.
 type span []byte
 
-// UnmarshalJSON implements json.Unmarshaler. The text outlives its reader.
+// UnmarshalJSON implements json.Unmarshaler.
 func (s *span) UnmarshalJSON(text []byte) error {
 	*s = text
 	return nil
 }
 
-// object reads an object, or a list of them, which may be in a list. What it does not say, a typed list says that it is
-// in. Request is the path that the API server was asked for; empty: it is not known.
+// object reads an object or a list, which may be an item of a parent list. apiVersion and kind may come from the parent.
+// request is the path that the API server was asked for; empty: not known.
 func (b *Bundle) object(p part, parent *document, request string) error {
 	var o struct {
 		header
@@ -301,7 +300,7 @@ func (b *Bundle) object(p part, parent *document, request string) error {
 	if o.Items == nil || parent != nil && !strings.HasSuffix(o.Kind, "List") {
 		return b.add(p, o.header, parent)
 	}
-	if parent != nil && parent.parent != nil { // lists that jq has put together are one deep
+	if parent != nil && parent.parent != nil { // lists that jq has joined have one level
 		b.broken(p.String(), errors.New("it is a list in a list of lists"))
 		return nil
 	}
@@ -312,7 +311,7 @@ func (b *Bundle) object(p part, parent *document, request string) error {
 	}
 	d.parent = parent
 	for _, one := range items {
-		p = p.from(max(0, bytes.Index(p.text, one))) // the items stand in this order, each as it is
+		p = p.from(max(0, bytes.Index(p.text, one))) // one is a slice of the text, in this order
 		if err := b.object(part{p.file, p.line, one}, d, ""); err != nil {
 			return err
 		}
@@ -320,7 +319,7 @@ func (b *Bundle) object(p part, parent *document, request string) error {
 	return nil
 }
 
-// resource is what objects of a kind are in, and whether they are kept.
+// resource returns the resource of a kind, and whether it is wanted.
 func (b *Bundle) resource(apiVersion, kind string) (schema.GroupVersionResource, bool) {
 	group, err := schema.ParseGroupVersion(apiVersion)
 	if err != nil || kind == "" {
@@ -330,13 +329,13 @@ func (b *Bundle) resource(apiVersion, kind string) (schema.GroupVersionResource,
 	return plural, b.wanted[plural.GroupResource()] > 0
 }
 
-// configured is what the names of the ConfigMaps have that are kept: those of kube-system with the settings of Cilium, kube-proxy
-// or CoreDNS. Others may have secrets.
+// configured matches the names of stored ConfigMaps, in kube-system: settings of Cilium, kube-proxy and CoreDNS. Other
+// ConfigMaps may have secrets.
 var configured = regexp.MustCompile(`(^|["\s])(cilium-config|kube-proxy(-config)?|([a-z0-9]+-)*coredns)(["\s]|$)`)
 
 var kindIn = regexp.MustCompile(`kind"?\s*:\s*"?(\w+)`)
 
-// mentions reports whether a text may have an object that is kept, of whatever group, or a list of them.
+// mentions reports whether a text may have an object of a wanted kind, of any API group, or a list of such objects.
 func (b *Bundle) mentions(whole []byte) bool {
 	hasConfig := sync.OnceValue(func() bool { return configured.Match(whole) })
 	for rest := whole; ; {
@@ -353,19 +352,19 @@ func (b *Bundle) mentions(whole []byte) bool {
 	}
 }
 
-// document is a list as it stands in the bundle: of one kind, or of several.
+// document is a list in the bundle, of one or several kinds.
 type document struct {
 	header
 	file string
-	// kind is of all items; empty: each has its own.
+	// kind is the kind of all items; empty: each item states its kind.
 	kind string
-	// request is the path that the API server was asked for; empty: it is not known.
+	// request is the path that the API server was asked for; empty: not known.
 	request string
 	parent  *document
 	lists   map[*collected]*list
 }
 
-// list begins a list. It is nil if none of its items would be kept.
+// list begins a list. It returns nil if none of its items is wanted.
 func (b *Bundle) list(file string, h header, request string) *document {
 	d := &document{header: h, file: file, request: request, kind: strings.TrimSuffix(h.Kind, "List"), lists: map[*collected]*list{}}
 	if d.kind != "" {
@@ -387,7 +386,7 @@ func (d *document) listOf(c *collected) *list {
 	return d.lists[c]
 }
 
-// add adds an object, if it is kept. The error is of a bound, or of a bundle of two clusters.
+// add adds an object, if it is wanted. The error is a refusal.
 func (b *Bundle) add(p part, o header, parent *document) error {
 	k := key{o.Metadata.Namespace, o.Metadata.Name}
 	r, wanted := b.resource(o.APIVersion, o.Kind)
@@ -405,7 +404,7 @@ func (b *Bundle) add(p part, o header, parent *document) error {
 		return nil
 	}
 	now := object{json: slim(r.GroupResource(), p.text), at: p.String(), uid: o.Metadata.UID}
-	now.revision, _ = strconv.ParseUint(o.Metadata.ResourceVersion, 10, 64) // of an API server in front of etcd
+	now.revision, _ = strconv.ParseUint(o.Metadata.ResourceVersion, 10, 64) // with etcd it is a number
 	b.objects++
 	b.jsonSize += int64(len(now.json))
 	if b.objects > mostObjects || b.jsonSize > mostKept {
@@ -424,7 +423,7 @@ func (b *Bundle) add(p part, o header, parent *document) error {
 	if r.GroupResource() == namespaces {
 		b.namespaces.Insert(k.name)
 	}
-	if found && before.revision >= now.revision { // the newest of one name is kept
+	if found && before.revision >= now.revision { // the newest object with this name is stored
 		now = before
 	}
 	if now.lists = before.lists; l != nil {
@@ -438,8 +437,8 @@ func (b *Bundle) add(p part, o header, parent *document) error {
 	return nil
 }
 
-// slim is an object in a memory of its own, without its metadata.managedFields, which are the half of most objects. Those
-// of an EndpointSlice tell when it was written last.
+// slim copies an object, without its metadata.managedFields, which are half of most objects. An EndpointSlice keeps
+// them: they tell when it was last written.
 func slim(resource schema.GroupResource, text []byte) []byte {
 	var object, metadata map[string]json.RawMessage
 	if resource == slicesOf || !bytes.Contains(text, []byte(`"managedFields"`)) || json.Unmarshal(text, &object) != nil ||
@@ -448,6 +447,6 @@ func slim(resource schema.GroupResource, text []byte) []byte {
 	}
 	delete(metadata, "managedFields")
 	object["metadata"], _ = json.Marshal(metadata)
-	text, _ = json.Marshal(object) // of what was JSON
+	text, _ = json.Marshal(object) // it was JSON before
 	return text
 }

@@ -28,20 +28,21 @@ const (
 	end        = "relapse_audit_end_timestamp_seconds"
 )
 
-// Rules are alerts on these metrics, as a file of rules for Prometheus. A dashboard of the same metrics for
-// Grafana stands beside it.
+// Rules is a file of alerting rules for Prometheus on these metrics. A Grafana dashboard is beside it.
 //
 //go:embed rules.yaml
 var Rules string
 
 var families = []family{
 	{name: build, help: "1, with the version of relapse that audited."},
-	{name: complete, help: "1 if all was read, all has settled and nothing is left open; 0: no finding does not mean that nothing is there."},
+	{name: complete, help: "1 if all was read, all has settled and nothing is left open; " +
+		"0: no finding does not mean that nothing is there."},
 	{name: findings, help: "Findings by state; once: of one of the last two reads alone. Suppressed ones are counted apart."},
 	{name: oneFinding, help: "1 for each finding that is not suppressed."},
 	{name: onRouter, help: "1 for each router that a finding is about, by the id of the finding."},
 	{name: suppressed, help: "1 for each suppressed finding."},
-	{name: gapCount, help: "What was not read, not run and not judged; open: not judged, and possibly a fault; unused: suppressions that match nothing."},
+	{name: gapCount, help: "What was not read, not run and not judged; open: not judged, and possibly a fault; " +
+		"unused: suppressions that match nothing."},
 	{name: unread, help: "1 for each source that was not read."},
 	{name: unrun, help: "1 for each detector that did not run, or not with all that it reads."},
 	{name: nodes, help: "Nodes of the cluster."},
@@ -50,9 +51,8 @@ var families = []family{
 	{name: end, help: "When the last read ended.", unit: "seconds"},
 }
 
-// OpenMetrics writes a result as gauges. Counts are there when they are 0, so that an alert can tell
-// nothing found from no audit. A label has a name or a word and never a sentence: a series goes on as long as
-// what it stands for is the same.
+// OpenMetrics writes a result as gauges. Counts of 0 are written, so that an alert can distinguish no finding from no
+// audit. A label is a name or a word and never a sentence, so that a series continues while its subject is the same.
 func OpenMetrics(to io.Writer, r audit.Result) error {
 	r, err := shown(r)
 	if err != nil {
@@ -69,8 +69,8 @@ func OpenMetrics(to io.Writer, r audit.Result) error {
 			g.add(onRouter, 1, "id", f.ID, "router", router)
 		}
 	}
-	for _, state := range []string{string(detect.Active), string(detect.Pending), once, string(detect.Latent), string(detect.Hint), "suppressed"} {
-		g.add(findings, float64(count[state]), "state", state)
+	for _, state := range []detect.State{detect.Active, detect.Pending, once, detect.Latent, detect.Hint, "suppressed"} {
+		g.add(findings, float64(count[string(state)]), "state", string(state))
 	}
 	for _, s := range r.Suppressed {
 		g.add(suppressed, 1, append(labels(stated{s.Finding, string(s.State)}), "expires", s.By.Expires)...)
@@ -86,7 +86,7 @@ func OpenMetrics(to io.Writer, r audit.Result) error {
 		g.add(gapCount, float64(gap.n), "gap", gap.name)
 	}
 	for _, m := range r.Unread {
-		g.add(unread, 1, "source", m.Source) // the reason may change from audit to audit
+		g.add(unread, 1, "source", m.Source) // without the reason, which may differ from audit to audit
 	}
 	for _, n := range r.NotRun {
 		g.add(unrun, 1, "detector", n.Detector, "part", n.Part)
@@ -116,7 +116,7 @@ func number(b bool) float64 {
 
 type family struct{ name, help, unit string }
 
-// gauges are the values of metrics, which are written in the order of their families.
+// gauges are the values of metrics, and are written in the order of their families.
 type gauges struct {
 	order []family
 	by    map[string]*dto.MetricFamily
@@ -134,7 +134,7 @@ func newGauges(families []family) gauges {
 	return g
 }
 
-// add adds a value, with labels as name and value in turn. A series counts once: its first value stays.
+// add adds a value, with labels as alternating names and values. A series keeps its first value.
 func (g gauges) add(name string, value float64, labels ...string) {
 	series := fmt.Sprintf("%s %q", name, labels)
 	if g.seen[series] {

@@ -45,7 +45,7 @@ func Write(to io.Writer, format string, r audit.Result) error {
 // JSON writes a result for programs, under audit.Schema.
 func JSON(to io.Writer, r audit.Result) error { return encode(to, r) }
 
-// YAML writes it with the same fields.
+// YAML writes the same fields as JSON.
 func YAML(to io.Writer, r audit.Result) error {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -62,7 +62,7 @@ func YAML(to io.Writer, r audit.Result) error {
 	return err
 }
 
-// encode writes a value as JSON, without a character that a terminal obeys.
+// encode writes a value as JSON, without control characters.
 func encode(to io.Writer, value any) error {
 	text, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
@@ -72,7 +72,7 @@ func encode(to io.Writer, value any) error {
 	return err
 }
 
-// shown is a result whose texts can be shown: control characters in them are written out.
+// shown returns a result with control characters escaped.
 func shown(r audit.Result) (audit.Result, error) {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -109,16 +109,16 @@ func lines(value any) any {
 	return value
 }
 
-// stated is a finding with what its state is for a reader: seen once, or as it is.
+// stated is a finding with the state to print: its own, or once.
 type stated struct {
 	audit.Finding
 	State string
 }
 
-// once is the state of a finding that one of the last two reads has alone.
+// once is the printed state of a finding that only one of the last two reads has.
 const once = "once"
 
-// all are the findings that count, the worst first.
+// all returns the findings that count, the worst first.
 func all(r audit.Result) (found []stated) {
 	for _, g := range groups(r) {
 		for _, f := range g.Findings {
@@ -143,7 +143,7 @@ var (
 type view struct {
 	audit.Result
 	Head, Summary string
-	// Chip is the word for the outcome, and Class its style, which is that of a run's verdict.
+	// Chip is the word for the outcome, and Class its style, which is the style of a run's verdict.
 	Chip, Class string
 	Gaps        []gap
 	Groups      []group

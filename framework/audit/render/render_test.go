@@ -32,7 +32,7 @@ func one(id string, state detect.State, detector, kind string, object detect.Obj
 	return audit.Finding{ID: id, Finding: detect.Finding{Detector: detector, Kind: kind, State: state, Object: object, Says: "It is " + string(state) + "."}}
 }
 
-// full is a result with something in each of its parts.
+// full is a result in which no field is empty.
 func full() audit.Result {
 	active := one("2edadcd36f84", detect.Active, "route-ownership", "unannounced", detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")))
 	active.Owner, active.Announcer, active.Routers, active.Pods = "master2", "master1", []string{"tor1", "tor2"}, []string{"default/web"}
@@ -64,7 +64,7 @@ func full() audit.Result {
 	}
 }
 
-// quiet is a result of an audit that has read all, and found nothing.
+// quiet is the result of an audit that has read all, and found nothing.
 func quiet() audit.Result {
 	return audit.Result{
 		Schema: audit.Schema, Began: began, Ended: began.Add(4 * time.Second), Reads: 2, Nodes: 3, Routers: []string{"tor1"},
@@ -85,7 +85,7 @@ func TestGolden(t *testing.T) {
 	} {
 		got := written(t, format, full())
 		if format == "html" {
-			got = regexp.MustCompile(`(?s)<style>.*?</style>`).ReplaceAllString(got, "<style/>") // that of the report page
+			got = regexp.MustCompile(`(?s)<style>.*?</style>`).ReplaceAllString(got, "<style/>") // the style of the report page
 		}
 		goldentest.Compare(t, name, got)
 		must.Equal(t, "twice, "+format, true, format == "html" || written(t, format, full()) == got)
@@ -93,8 +93,8 @@ func TestGolden(t *testing.T) {
 	must.Fail(t, Write(&bytes.Buffer{}, "toml", full()), "toml")
 }
 
-// Each gap and each finding is in each format: nothing that is not known looks quiet. Prometheus has the number
-// of the gaps, because a label is no place for their sentences.
+// Each gap and each finding is in each format. In OpenMetrics only the number of gaps is, because a label has no
+// sentence.
 func TestNothingIsLost(t *testing.T) {
 	for _, format := range Formats() {
 		text := html.UnescapeString(written(t, format, full()))
@@ -109,7 +109,7 @@ func TestNothingIsLost(t *testing.T) {
 	}
 }
 
-// A program reads from each format whether an audit came to nothing.
+// In each format a program can see whether an audit is without finding and not open.
 func TestAlarms(t *testing.T) {
 	with := func(change func(*audit.Result)) audit.Result {
 		r := quiet()
@@ -171,10 +171,10 @@ func parsed(t *testing.T, text string) map[string]float64 {
 	return values
 }
 
-// The rest is in the golden file.
+// The golden file has the other metrics.
 func TestOpenMetrics(t *testing.T) {
 	r := full()
-	r.Once = append(r.Once, r.Once[0]) // the same on another router
+	r.Once = append(r.Once, r.Once[0]) // the same finding on another router
 	got := parsed(t, written(t, "openmetrics", r))
 	must.Equal(t, "once", 2, got[`relapse_audit_findings state="once"`])
 	got = parsed(t, written(t, "openmetrics", quiet()))
@@ -182,7 +182,7 @@ func TestOpenMetrics(t *testing.T) {
 	must.Equal(t, "active", true, there && value == 0)
 }
 
-// The alerts and the dashboard read metrics and labels that an audit writes.
+// The alerts and the dashboard use only metrics and labels that an audit writes.
 func TestRules(t *testing.T) {
 	var rules struct {
 		Groups []struct {
@@ -214,7 +214,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// sarifRun is what SARIF's schema asks for (OASIS, sarif-schema-2.1.0.json), as far as it is read here.
+// sarifRun is the part of SARIF's schema (OASIS, sarif-schema-2.1.0.json) that this test reads.
 type sarifRun struct {
 	Tool struct {
 		Driver struct{ Rules, Notifications []rule }
@@ -255,8 +255,8 @@ func sarifOf(t *testing.T, r audit.Result) sarifRun {
 	return log.Runs[0]
 }
 
-// What GitHub's code scanning asks for besides ("SARIF support for code scanning": supported properties): texts of
-// a rule, its severity as a number in a string, and a relative path and a line of each result.
+// GitHub's code scanning requires more ("SARIF support for code scanning": supported properties): texts of a rule, its
+// severity as a number in a string, and a relative path and a line of each result.
 func TestSARIFOfGitHub(t *testing.T) {
 	run := sarifOf(t, full())
 	for _, r := range run.Tool.Driver.Rules {
@@ -280,13 +280,13 @@ func TestSARIFOfGitHub(t *testing.T) {
 	}
 }
 
-// Indices point at what they name, and rules and findings are unique. Properties are in the golden file.
+// Indices match names, and rules and findings are unique. The golden file has the properties.
 func TestSARIF(t *testing.T) {
 	r := full()
-	again := one("000000000006", detect.Active, "route-ownership", "unannounced", detect.Named("b")) // a rule that is there
+	again := one("000000000006", detect.Active, "route-ownership", "unannounced", detect.Named("b")) // of an existing rule
 	r.Once = append(r.Once, again)
 	run := sarifOf(t, r)
-	seen := map[string]bool{} // of rules and findings
+	seen := map[string]bool{} // rules and findings
 	for _, r := range run.Tool.Driver.Rules {
 		must.Equal(t, r.ID, false, seen[r.ID])
 		seen[r.ID] = true
@@ -301,7 +301,7 @@ func TestSARIF(t *testing.T) {
 	}
 }
 
-// Names of somebody else's cluster reach neither a terminal nor a browser, and break no format.
+// Hostile names of a cluster are escaped for terminals and browsers, and break no format.
 func TestHostileNames(t *testing.T) {
 	const name = "a\x1b]0;owned\a\u009b2J\u202e\x00\uffff<script>alert(1)</script>]]>\"' onload=x\nb\\ {{.}}"
 	r := full()

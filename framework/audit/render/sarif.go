@@ -17,7 +17,7 @@ type object = map[string]any
 
 func message(text string) object { return object{"text": text} }
 
-// What notifications are of, in the order of their descriptors.
+// The subjects of notifications, in the order of their descriptors.
 const (
 	notRead = iota
 	notRun
@@ -32,9 +32,9 @@ var notices = []object{
 	unusedSuppression: {"id": "unused-suppression", "shortDescription": message("A suppression that matches nothing.")},
 }
 
-// SARIF writes a result for the trackers of findings that read SARIF 2.1.0. The ID of a finding is
-// its partial fingerprint. What was not read is a notification with the level error, and the run is
-// then no success; what is open is a warning, and what was not run or not judged besides a note.
+// SARIF writes a result as SARIF 2.1.0. The ID of a finding is its partial fingerprint. An unread source is a
+// notification with the level error, and makes the run unsuccessful. An open gap is a warning; other gaps, and detectors
+// that did not run, are notes.
 func SARIF(to io.Writer, r audit.Result) error {
 	r, err := shown(r)
 	if err != nil {
@@ -74,7 +74,8 @@ func SARIF(to io.Writer, r audit.Result) error {
 	for _, rule := range rules {
 		about := message("Detector and kind: " + rule + ".")
 		described = append(described, object{
-			"id": rule, "name": rule, "shortDescription": about, "fullDescription": about, "help": message("What finds it, and the incidents behind it: " + home + guide),
+			"id": rule, "name": rule, "shortDescription": about, "fullDescription": about,
+			"help":    message("What finds it, and the incidents behind it: " + home + guide),
 			"helpUri": home + guide, "properties": object{"tags": []string{"security", "network"}, "security-severity": severity(rule, results)},
 		})
 	}
@@ -117,7 +118,8 @@ func result(f stated, rules *[]string, suppressed []object) object {
 	return object{
 		"ruleId": rule, "ruleIndex": slices.Index(*rules, rule), "level": level, "message": message(f.Says),
 		"locations": []object{{
-			"physicalLocation": object{"artifactLocation": object{"uri": file(f.Object)}, "region": object{"startLine": 1}}, "logicalLocations": logical,
+			"physicalLocation": object{"artifactLocation": object{"uri": file(f.Object)}, "region": object{"startLine": 1}},
+			"logicalLocations": logical,
 		}},
 		"partialFingerprints": object{"relapseFinding/v1": f.ID}, "suppressions": suppressed,
 		"properties": object{
@@ -127,13 +129,13 @@ func result(f stated, rules *[]string, suppressed []object) object {
 	}
 }
 
-// home is where relapse comes from, and guide the page below it that explains findings.
+// home is the site of relapse, and guide the page below it that explains findings.
 const (
 	home  = "https://github.com/relapse-dev/relapse"
 	guide = "/blob/main/framework/audit/README.md#incidents"
 )
 
-// file names an object as a file, which there is none of: GitHub refuses a result without the path of one.
+// file names an object as a file, although there is no file: GitHub refuses a result without a path.
 func file(o detect.Object) string {
 	parts := strings.Split(strings.Trim(path.Clean("/"+strings.ReplaceAll(o.String(), " ", "/")), "/"), "/")
 	for i := range parts {
@@ -142,7 +144,7 @@ func file(o detect.Object) string {
 	return "cluster/" + strings.Join(parts, "/") + ".yaml"
 }
 
-// severity is the worst of a rule's results, on the scale of 0 to 10 by which GitHub sorts alerts.
+// severity is the severity of a rule's worst result, on GitHub's scale of 0 to 10.
 func severity(rule string, results []object) string {
 	worst := "1.0"
 	for _, r := range results {

@@ -1,6 +1,5 @@
-// Package render writes the result of an audit in the formats that people and programs read.
-// All are made of the Result alone, and the same Result is always written in the same way.
-// Names in it belong to somebody else's cluster: no format lets them out unescaped.
+// Package render writes the result of an audit in formats for people and programs. The same Result is always written in
+// the same way. Names come from a cluster that is not trusted: each format escapes them.
 package render
 
 import (
@@ -26,7 +25,7 @@ type group struct {
 	Findings     []audit.Finding
 }
 
-// groups are the findings that count, the worst first.
+// groups returns the findings that count, the worst first.
 func groups(r audit.Result) []group {
 	all := []group{
 		{"Active", string(detect.Active), r.Of(detect.Active)},
@@ -38,7 +37,7 @@ func groups(r audit.Result) []group {
 	return each.Where(all, func(g group) bool { return len(g.Findings) > 0 })
 }
 
-// gap is what an audit says of what it did not find out, under a title.
+// gap is a section about what an audit did not find out.
 type gap struct {
 	Title string
 	Lines []string
@@ -54,7 +53,7 @@ func gaps(r audit.Result) []gap {
 	return each.Where(all, func(g gap) bool { return len(g.Lines) > 0 })
 }
 
-// Text writes a result for a person: first what was not read, then the findings, the worst first.
+// Text writes a result for a person: first the unread sources, then the findings, the worst first.
 func Text(to io.Writer, r audit.Result) error {
 	var out strings.Builder
 	line := func(format string, args ...any) { out.WriteString(plain.Line(fmt.Sprintf(format, args...)) + "\n") }
@@ -164,7 +163,7 @@ func objects(f audit.Finding) []string {
 	return all
 }
 
-// Summary is one line on what was found.
+// Summary returns one line about the findings.
 func Summary(r audit.Result) string {
 	suppressed := ""
 	if n := len(r.Suppressed); n > 0 {
@@ -185,7 +184,8 @@ func Summary(r audit.Result) string {
 	return "findings: " + strings.Join(counts, ", ") + suppressed
 }
 
-// Costs is one line on what reading took.
+// Costs returns one line about the cost of reading.
 func Costs(c audit.Cost) string {
-	return fmt.Sprintf("%s, %s received, at most %s of memory", page.Count(c.Requests, "request"), units.HumanSize(float64(c.Bytes)), units.BytesSize(float64(c.PeakMemory)))
+	return fmt.Sprintf("%s, %s received, at most %s of memory", page.Count(c.Requests, "request"),
+		units.HumanSize(float64(c.Bytes)), units.BytesSize(float64(c.PeakMemory)))
 }
