@@ -1,4 +1,4 @@
-// Command kubectl-relapse is a plugin of kubectl: the commands of relapse that need no lab, for each machine that kubectl is for.
+// Command kubectl-relapse is a plugin of kubectl with the commands of relapse that need no lab.
 package main
 
 import (

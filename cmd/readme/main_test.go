@@ -29,8 +29,7 @@ func TestDocumentsAreRendered(t *testing.T) {
 	}
 }
 
-// TestTranscripts fails for a transcript that is written by hand: a block of code with a prompt, outside of the
-// rendered blocks.
+// TestTranscripts fails for a transcript that is written by hand: a code block with a prompt that is not rendered.
 func TestTranscripts(t *testing.T) {
 	for _, path := range must.Get(documents(root))(t) {
 		for i, line := range strings.Split(string(must.Read(t, path)), "\n") {

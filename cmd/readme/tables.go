@@ -119,8 +119,7 @@ func versions(s framework.Scenario) string {
 	})
 }
 
-// components has a row for each form of a vendor's component, with the versions inside. The tag of an image need not
-// name these versions.
+// components has a row for each form of a vendor's component, with the versions inside, which tags need not name.
 func components(catalogue *images.Catalogue, all []framework.Scenario) (string, error) {
 	type packaging struct{ component, form string }
 	versions, usedBy := map[packaging][]string{}, map[packaging][]string{}

@@ -56,8 +56,7 @@ const (
 	auditorToken = "auditor-of-this-test"
 )
 
-// startEtcd and then startAPIServer start a control plane: objects that are written in between exist when the API
-// server starts.
+// startEtcd and then startAPIServer start a control plane, so that objects can be written before the API server starts.
 func startEtcd(t *testing.T) *controlPlane {
 	t.Helper()
 	c := &controlPlane{etcd: "http://" + freeAddress(t)}

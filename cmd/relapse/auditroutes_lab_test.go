@@ -161,8 +161,7 @@ func writeDump(t *testing.T, name string, routes, nodes int) {
 	must.NoError(t, out.Flush())
 }
 
-// startRouters runs gobgpd (built from GoBGP's module) and FRR as peers, in containers on a network of their own. In
-// the container of GoBGP dir is /lab.
+// startRouters runs GoBGP and FRR as peers, in containers on a network of their own. dir is /lab in GoBGP's container.
 func startRouters(t *testing.T, dir string) {
 	t.Helper()
 	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/osrg/gobgp/v3").Output()

@@ -209,8 +209,7 @@ func (a auditor) audit(ctx context.Context, r *framework.Run, when string, flags
 	return result, got.status
 }
 
-// audited is the result that an audit has printed. It reports an error and does not end the test, because it may run
-// in another goroutine than the test.
+// audited is the result that an audit has printed. An error does not end the test: it may run in another goroutine.
 func (e ended) audited(t *testing.T) (r audit.Result) {
 	t.Helper()
 	r.Cost = &audit.Cost{}

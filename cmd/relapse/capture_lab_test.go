@@ -71,8 +71,7 @@ func startCapture(t *testing.T) *capture {
 // labsV6 is the IPv6 prefix of all labs.
 var labsV6 = netip.MustParsePrefix("fd5c:3f1e::/32")
 
-// ofLab is a filter for packets with an address of the lab. The kernel filters, because a reader would be too slow for
-// a busy uplink.
+// ofLab filters packets with an address of the lab in the kernel: a reader would be too slow for a busy uplink.
 func ofLab() []bpf.Instruction {
 	const take, leave = 1 << 16, 0
 	matches := func(offsets []uint32, ranges ...netip.Prefix) []bpf.Instruction {

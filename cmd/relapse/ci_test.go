@@ -81,8 +81,7 @@ func TestPackagesRemoveNothing(t *testing.T) {
 	must.Contain(t, "begins "+lines[len(lines)-1], "begins apt-get -o", "--no-remove")
 }
 
-// After make scenario by sudo, the user who called sudo owns bin and reports, also if the run fails. The status of make
-// is the status of the run.
+// After sudo make scenario, bin and reports belong to the user who called sudo, and the status is the run's.
 func TestMakeScenarioBySudo(t *testing.T) {
 	makefile := must.Get(filepath.Abs("../../Makefile"))(t)
 	for _, test := range []struct {
@@ -115,8 +114,7 @@ func TestMakeScenarioBySudo(t *testing.T) {
 	}
 }
 
-// night runs .ci/night over shards in a new folder, and returns the folder and the exit status. planned are the names
-// of the scenarios.
+// night runs .ci/night over shards in a new folder. planned are the names of the scenarios.
 func night(t *testing.T, planned string, shards, earlier string) (dir string, status int) {
 	t.Helper()
 	script := must.Get(filepath.Abs("../../.ci/night"))(t)
@@ -200,8 +198,7 @@ func TestNights(t *testing.T) {
 // pinned is an action by its commit: a tag can be moved.
 var pinned = regexp.MustCompile(`^[a-z0-9-]+/[a-z0-9-]+@[0-9a-f]{40} # v[0-9]+\.[0-9]+\.[0-9]+$`)
 
-// Workflows run code of vendors: they take actions by commit, with the tag beside it, and
-// leave no token in the checkout.
+// Workflows run code of vendors: they name actions by commit, with the tag beside it, and leave no token on disk.
 func TestWorkflows(t *testing.T) {
 	files := must.Get(filepath.Glob("../../.github/workflows/*.yml"))(t)
 	must.Equal(t, "there are workflows", true, len(files) > 0)

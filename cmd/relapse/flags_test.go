@@ -61,8 +61,7 @@ func TestNeedsNameSubnets(t *testing.T) {
 	must.Equal(t, "", "inside of masquerade-drift, which cannot move: it is a half of the incident's native CIDR", reason)
 }
 
-// Each scenario of a run has subnets of its own, because labs may be kept. A repeated run of one scenario gets the same
-// part of the prefix.
+// Each scenario of a run has subnets of its own, because labs may be kept. A repeated run of one gets the same subnets.
 func TestSubnetsOfSeveralScenarios(t *testing.T) {
 	run := runCommand(&settings{})
 	must.NoError(t, run.ParseFlags([]string{"--subnets", "10.200.0.0/16"}))

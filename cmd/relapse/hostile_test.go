@@ -134,8 +134,7 @@ func compressed(t *testing.T, text []byte, window int) []byte {
 	return to.Bytes()
 }
 
-// withWindow is a zstd frame of one empty line. Its header asks for a window of so many bytes, a power of two (RFC 8878,
-// 3.1.1.1.2).
+// withWindow is a zstd frame of one empty line with this window size, a power of two (RFC 8878, 3.1.1.1.2).
 func withWindow(bytes int) []byte {
 	exponent := 0
 	for 1<<(10+exponent) < bytes {

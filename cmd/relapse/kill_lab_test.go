@@ -35,8 +35,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// killPoints is the environment variable with the number of boundaries at which runs are killed, evenly spread, or
-// "all". The default is sampledPoints.
+// killPoints is a variable with the number of boundaries at which runs are killed, or "all"; by default sampledPoints.
 const (
 	killPoints    = "RELAPSE_KILL_POINTS"
 	sampledPoints = 4
@@ -92,8 +91,7 @@ type toldRun struct {
 	lasted     time.Duration
 }
 
-// follow runs the scenario, and calls reached at each boundary. If reached returns true, the process of the run is
-// killed, and not its children.
+// follow runs the scenario, and calls reached at each boundary. If that returns true, it kills the run's process only.
 func follow(t *testing.T, env []string, output string, reached func(boundary) (kill bool)) toldRun {
 	t.Helper()
 	out := must.Get(os.Create(filepath.Join(t.TempDir(), "stdout")))(t)
@@ -226,8 +224,7 @@ func inventory(t *testing.T, docker *client.Client) map[string]string {
 	}
 	below("file", kindlab.StateDir, 8)
 	below("file", "/run/netns", 1)
-	// Not netns: Docker removes the mount of a container's namespace at once, but the empty file below it up to a
-	// minute later.
+	// Not netns: Docker removes a container's mount there at once, but the empty file up to a minute later.
 	below("file", "/run/docker/containerd", 5)
 	below("file", "/run/docker/plugins", 1)
 	below("file", "/run/docker/runtime-runc", 2)

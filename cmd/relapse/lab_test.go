@@ -191,8 +191,8 @@ type session struct {
 	exited chan struct{}
 }
 
-// start runs a command of relapse on a scenario in the background, in a process group of its own as a shell does. At the
-// end of the test a running command is killed, and its lab is taken down.
+// start runs a command of relapse on a scenario in the background, in a process group of its own as a shell does. At
+// the end of the test a running command is killed, and its lab is taken down.
 func start(t *testing.T, env []string, args ...string) *session {
 	t.Helper()
 	s := &session{t: t, scenario: args[1], exited: make(chan struct{})}
@@ -232,8 +232,7 @@ func start(t *testing.T, env []string, args ...string) *session {
 	return s
 }
 
-// reportsDir is the folder for the reports of a test's runs: below the folder RELAPSE_REPORTS, where they outlive the
-// test, or a temporary one.
+// reportsDir is the folder for the reports of a test's runs: below RELAPSE_REPORTS, or a temporary one.
 func reportsDir(t *testing.T) string {
 	t.Helper()
 	keep := os.Getenv("RELAPSE_REPORTS")
@@ -279,7 +278,7 @@ func (s *session) output() string {
 	return strings.Join(s.lines, "\n")
 }
 
-// printed waits for a text. Each new line begins the bound anew: a slow run has more time, and a run that hangs has not.
+// printed waits for a text. Each new line begins the bound anew: only a run that hangs exceeds it.
 func (s *session) printed(text string, bound time.Duration) {
 	s.t.Helper()
 	for before := ""; !strings.Contains(before, text); {

@@ -50,8 +50,7 @@ func sourceRoot() (string, error) {
 				}
 				return dir, nil
 			}
-			// The folders above the program may be another user's: a go.mod in /tmp that cannot be read, or that is a
-			// folder, is not the source.
+			// Folders above the program may be another user's: an unreadable go.mod, or a folder, is not the source.
 			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EISDIR) {
 				return "", fmt.Errorf("finding relapse's source: %w", err)
 			}
@@ -231,8 +230,7 @@ func ofRoot(dir string) bool {
 	return true
 }
 
-// unpack writes the files of an archive to a folder. Only their owner may write to them, whatever the umask: images are
-// built from them.
+// unpack writes the files of an archive to a folder. Whatever the umask, only their owner may write to them.
 func unpack(dir string, archive []byte) error {
 	files, err := zip.NewReader(bytes.NewReader(archive), int64(len(archive)))
 	if err != nil {

@@ -73,8 +73,7 @@ func several(err error) bool {
 	return false
 }
 
-// ignoreBrokenPipe makes writes to a closed pipe fail. Otherwise SIGPIPE would end this process before its labs are
-// down.
+// ignoreBrokenPipe makes writes to a closed pipe fail. Otherwise SIGPIPE would end this process with its labs left up.
 func ignoreBrokenPipe() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 type settings struct {
@@ -166,8 +165,7 @@ const (
 
 func usagef(format string, args ...any) error { return status.Input(format, args...) }
 
-// judgedAs returns the error of a command that ends with a verdict. broken is why parts of the run could not be judged;
-// it may be nil.
+// judgedAs returns the error of a command that ends with a verdict. broken is why parts could not be judged, if any.
 func judgedAs(v framework.RunVerdict, broken error) error {
 	switch {
 	case v == framework.Fail:
@@ -187,7 +185,7 @@ func exitStatus(ctx context.Context, err error) int {
 
 func statusOf(err error) int { return portable.StatusOf(ofDocker(err)) }
 
-// ofDocker gives the error of a Docker engine that does not answer the exit status of a machine that cannot run relapse.
+// ofDocker gives the error of an unreachable Docker engine the exit status of an unsuitable machine.
 func ofDocker(err error) error {
 	if client.IsErrConnectionFailed(err) {
 		return status.Machine("%w", err)
@@ -205,8 +203,7 @@ func remains(before []string) error {
 	return err
 }
 
-// oneSignal is the time in which a second signal counts as the first one: timeout and make send a signal to a process
-// and to its group.
+// oneSignal is the time in which a second signal counts as the first: timeout and make signal a process and its group.
 const oneSignal = time.Second
 
 func endAtNextSignal(before []string) {

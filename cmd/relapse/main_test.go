@@ -24,8 +24,7 @@ const asProgram = "RELAPSE_TEST_AS_PROGRAM"
 // rolesExchanged makes that program exchange affected and fixed versions, as a wrong declaration would.
 const rolesExchanged = "RELAPSE_TEST_ROLES_EXCHANGED"
 
-// exchangeRoles exchanges affected and fixed variants, and moves the expected findings to the variants that become
-// affected.
+// exchangeRoles exchanges affected and fixed variants. The expected findings move to the variants that become affected.
 func exchangeRoles(variants []framework.Variant) {
 	first := slices.IndexFunc(variants, func(v framework.Variant) bool { return v.Role == framework.Affected })
 	named := variants[first].Script().Expected

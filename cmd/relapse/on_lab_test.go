@@ -37,8 +37,7 @@ type onLab struct {
 }
 
 // TestOnContainerlab exports each scenario that may run on another lab, deploys it by containerlab with the images of
-// this tree, and runs it there. The runs pass, and leave objects, routes, links, rules, sysctls, files and containers
-// as they were.
+// this tree, and runs it there. The runs pass, and restore objects, routes, links, rules, sysctls and containers.
 func TestOnContainerlab(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("labs need root")
@@ -329,8 +328,7 @@ func loadedImages(t *testing.T, docker *client.Client, refs ...string) map[strin
 	return loaded
 }
 
-// nodeWithImages makes an image of a node with the control plane's images in its containerd, as kind's images have
-// them, and returns its name.
+// nodeWithImages makes an image of a node with the control plane's images in its containerd, as in kind's images.
 func nodeWithImages(t *testing.T, docker *client.Client, loaded map[string]string, node string, controlPlane []string) string {
 	t.Helper()
 	const name = "relapse.dev/node-with-images:test"

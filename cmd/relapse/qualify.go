@@ -174,8 +174,8 @@ func checkManifests(ctx context.Context, q *qualify.Request) (err error) {
 	return err
 }
 
-// asInBundle takes from the bundle of --like what no flag gives: FROM, values, configuration and objects. notes say what
-// in the bundle the lab does not have.
+// asInBundle takes from the bundle of --like what no flag gives: FROM, values, configuration and objects. notes say
+// what in the bundle the lab does not have.
 func (o *qualifyOptions) asInBundle(ctx context.Context, args []string) (withFrom []string, notes []string, err error) {
 	if o.like == "" {
 		return args, nil, nil

@@ -112,8 +112,7 @@ scenario are removed when there are more than --keep-runs, or when they take mor
 	return cmd
 }
 
-// keepBytes bounds the disk space of a scenario's runs. A number of runs would not bound it: a run with --repeat has
-// the evidence of many repeats.
+// keepBytes bounds the disk space of a scenario's runs, which their number does not: see --repeat.
 const keepBytes = 1e9
 
 type prepared struct {
@@ -454,8 +453,7 @@ func withParameters(s framework.Scenario, set map[string]string) (framework.Scen
 	return s, nil
 }
 
-// checkVariants refuses variants that no scenario has, and a choice that leaves a scenario without variants: it would
-// pass and prove nothing.
+// checkVariants refuses variants that no scenario has, and a choice that leaves a scenario without variants.
 func checkVariants(chosen []framework.Scenario, wanted []string) error {
 	if len(wanted) == 0 {
 		return nil
@@ -499,8 +497,7 @@ func checkRunnable(chosen []framework.Scenario, o engine.Options) error {
 	return errors.Join(errs...)
 }
 
-// debianPackages build the root file systems of images: debootstrap, Debian's keys, and gpgv to check the signature of
-// the archive.
+// debianPackages build the root file systems of images. gpgv checks the signature of the Debian archive.
 var debianPackages = []string{"debian-archive-keyring", "debootstrap", "gpgv"}
 
 func needs(c *images.Catalogue, labs ...topology.Topology) host.Needs {

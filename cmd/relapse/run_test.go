@@ -73,8 +73,7 @@ func TestSeveral(t *testing.T) {
 	}
 }
 
-// The command in a report has no flag that does not affect the verdict, or that is for other scenarios of the run. It
-// can be pasted into a shell.
+// The command in a report has only the flags that affect the scenario's verdict, and can be pasted into a shell.
 func TestCommandOf(t *testing.T) {
 	run := runCommand(&settings{})
 	must.NoError(t, run.ParseFlags([]string{

@@ -152,8 +152,7 @@ func TestJudgeRefuses(t *testing.T) {
 	}
 }
 
-// A qualification is judged again by the record of its upgrade. Package upgrade tests that a complete record leads to
-// the same verdict.
+// A qualification is judged again by the record of its upgrade. Package upgrade tests that the verdict is the same.
 func TestJudgeQualification(t *testing.T) {
 	// store stores a qualification whose upgrade was interrupted before it began.
 	store := func(change func(*qualify.Qualification)) string {
@@ -284,7 +283,7 @@ func rendered(r report.Report) string {
 	return out.String()
 }
 
-// The output for the reports in testdata: with most kinds of lines, of a version without an expectation, and of repeats.
+// The reports in testdata have most kinds of lines, a version without an expectation, and repeats.
 func TestPrintReport(t *testing.T) {
 	for _, name := range []string{"report", "report-unclassified", "repeats"} {
 		var r report.Report

@@ -176,8 +176,7 @@ func chooseVersions(chosen []framework.Scenario, with map[string]string, from re
 	return err
 }
 
-// checkUpgrade refuses a downgrade unless both versions are chosen explicitly, the same version twice, and a version
-// that the scenario does not support.
+// checkUpgrade refuses a downgrade by a default version, the same version twice, and an unsupported version.
 func checkUpgrade(s framework.Scenario, chosen map[string]string) error {
 	versions := map[string]string{}
 	for name, version := range chosen {
@@ -195,9 +194,11 @@ func checkUpgrade(s framework.Scenario, chosen map[string]string) error {
 			fromVersion, toVersion := cmp.Or(versions[from.Name], from.Default), cmp.Or(versions[to.Name], to.Default)
 			switch c := bisect.Compare(fromVersion, toVersion); {
 			case c >= 0 && versions[from.Name] == "":
-				return usagef("--with: %s to %s is not an upgrade: choose %s as well, which is %s by default", fromVersion, toVersion, from.Name, fromVersion)
+				return usagef("--with: %s to %s is not an upgrade: choose %s as well, which is %s by default",
+					fromVersion, toVersion, from.Name, fromVersion)
 			case c >= 0 && versions[to.Name] == "":
-				return usagef("--with: %s to %s is not an upgrade: choose %s as well, which is %s by default", fromVersion, toVersion, to.Name, toVersion)
+				return usagef("--with: %s to %s is not an upgrade: choose %s as well, which is %s by default",
+					fromVersion, toVersion, to.Name, toVersion)
 			case c == 0:
 				return usagef("--with: %s and %s are both %s: there is no upgrade", from.Name, to.Name, toVersion)
 			}

@@ -1,7 +1,7 @@
 // Package audit runs detectors on a live cluster and its routers. It reads both from outside, and changes nothing.
 //
-// Read reads a cluster, and Judge makes a Result of the reads. Then, in this order, Result.Upgrade adds the effects of a
-// planned upgrade, Result.Detail adds statements of each layer and commands that show a finding again, and
+// Read reads a cluster, and Judge makes a Result of the reads. Then, in this order, Result.Upgrade adds the effects of
+// a planned upgrade, Result.Detail adds statements of each layer and commands that show a finding again, and
 // Result.Suppress removes suppressed findings. Redact replaces names and addresses. Package render writes a Result.
 package audit
 
@@ -38,8 +38,7 @@ var detectors = []detect.Detector{
 	detect.SessionReset{},
 }
 
-// overTime are detectors that judge by all reads so far: a state in one read may be transient, or means nothing without
-// a second read.
+// overTime are detectors that judge by all reads so far, because one read may show a transient state, or not enough.
 var overTime = []detect.Detector{
 	detect.NodeAddress{Peering: detect.Observed},
 	detect.GoneEndpoints{},
@@ -135,11 +134,9 @@ func sources(extra scope) []snapshot.Source {
 }
 
 const (
-	// Between is the time from the end of one read to the beginning of the next: routes that change during one read
-	// have converged at the next.
+	// Between is the time from the end of one read to the beginning of the next. Changing routes converge meanwhile.
 	Between = 3 * time.Second
-	// BetweenNodes replaces Between if nodes are read: a difference that lasts longer is no restart of a kube-proxy
-	// or of a BGP session.
+	// BetweenNodes replaces Between if nodes are read: a restart of a kube-proxy or of a BGP session is shorter.
 	BetweenNodes = detect.DefaultSettle
 	// within bounds each answer: a router takes ten seconds to print all routes of the internet.
 	within = 30 * time.Second
@@ -151,8 +148,7 @@ const (
 // unread sources. It ends early if the Nodes cannot be read: without them nothing can be judged. It calls tell before
 // each read.
 func Read(ctx context.Context, access Access, between time.Duration, tell func(string)) ([]snapshot.Snapshot, error) {
-	// Each read has a collector of its own, because pods come and go. All collectors share the routers, and closing a
-	// collector closes them.
+	// Each read has its own collector, because pods come and go. Closing one closes the routers, which all share.
 	var collectors []*snapshot.Collector
 	defer func() {
 		for _, c := range collectors {
@@ -220,8 +216,7 @@ func repeat(ctx context.Context, read func(ctx context.Context, number int) (sna
 	return reads, nil
 }
 
-// judged is what detectors find at the last read. Most detectors get only that read: reads that are seconds apart are no
-// history of a cluster.
+// judged is what detectors find at the last of some reads. Most get only the last: seconds are no history of a cluster.
 type judged struct {
 	findings []detect.Finding
 	gaps     []detect.Gap
@@ -420,8 +415,7 @@ func Judge(reads []snapshot.Snapshot) (Result, error) {
 	return r, nil
 }
 
-// masquerade notes that masquerading is not judged if Cilium runs and its ConfigMap was not read. The Role of --upgrade
-// permits reading it.
+// masquerade notes that masquerading is not judged if Cilium's ConfigMap was not read, which the Role permits.
 func (r *Result) masquerade(reads []snapshot.Snapshot) {
 	d := detect.SNAT{Peering: detect.Observed}
 	i := slices.IndexFunc(reads, d.Unasked)

@@ -70,8 +70,7 @@ func (r *Result) Detail(last snapshot.Snapshot, by Reached) {
 	}
 }
 
-// about returns a read with only the routes to objects of findings. Each of perhaps a million other routes would become
-// a statement.
+// about returns a read with only the routes to objects of findings: there may be a million other routes.
 func about(s snapshot.Snapshot, findings []*Finding) snapshot.Snapshot {
 	objects := map[netip.Prefix]bool{}
 	for _, f := range findings {
@@ -116,8 +115,7 @@ func (d detail) nothing() []snapshot.Statement {
 	return all
 }
 
-// related returns other objects of statements about the address of a Service: the Service, and the ranges from which
-// the address is announced.
+// related returns other objects with statements about the address of a Service: the Service, and announced ranges.
 func (d detail) related() []string {
 	services := d.services()
 	if len(services) == 0 {
@@ -144,8 +142,7 @@ func (d detail) services() []snapshot.Service {
 	return each.Where(d.read.Services.Items, func(s snapshot.Service) bool { return slices.Contains(s.LoadBalancerIPs, p.Addr()) })
 }
 
-// shows are, by detector, the commands that show again what a finding is based on. Package bgprouter has the commands
-// of routers.
+// shows are, by detector, the commands that show again what a finding is based on. For routers see package bgprouter.
 var shows = map[string]func(detail) []Command{
 	detect.RouteOwnership{}.Name(): func(d detail) []Command {
 		return slices.Concat(d.holders(), d.announcer(), d.podsOn(d.Owner), d.onRouters(bgprouter.Show))
@@ -202,8 +199,7 @@ const (
 	ipamBlocks  = "ipamblocks.crd.projectcalico.org"
 )
 
-// kubectl is a command of kubectl. No argument begins with a name, because names in another person's snapshot may look
-// like a flag.
+// kubectl is a command of kubectl. No argument begins with a name: names of a stranger's snapshot may look like flags.
 func (d detail) kubectl(args ...string) Command {
 	return Command{Run: shellescape.QuoteCommand(slices.Concat([]string{"kubectl"}, d.by.Kubectl, args))}
 }
@@ -305,8 +301,7 @@ func (d detail) pods() []Command {
 	return all
 }
 
-// template returns commands that show the pod template of a finding's workload. The finding's object is KIND
-// NAMESPACE/NAME, container NAME.
+// template shows the pod template of a finding's workload. The object is KIND NAMESPACE/NAME, container NAME.
 func (d detail) template() []Command {
 	owner, _, _ := strings.Cut(d.Object.String(), ", ")
 	kind, object, _ := strings.Cut(owner, " ")

@@ -26,8 +26,7 @@ type judgement struct {
 	open      bool
 }
 
-// edit replaces a text in the files of a case: everywhere, or only the first time. Without a new text it deletes the
-// lines with the old one.
+// edit replaces a text in the files of a case, or deletes its lines if new is empty. first: only the first time.
 type edit struct {
 	old, new string
 	first    bool

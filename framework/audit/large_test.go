@@ -28,7 +28,7 @@ func (s sown) cilium(n int) *snapshot.CiliumNode {
 	return itemOf(s.CiliumNodes.Items, func(o snapshot.CiliumNode) bool { return o.Name == nodeName(n) })
 }
 
-// withdraw removes the matching paths of some routers. The first remaining path to the same prefix becomes the best one.
+// withdraw removes the matching paths of some routers. The first remaining path to the same prefix becomes the best.
 func (s sown) withdraw(match func(snapshot.Path) bool, routers ...int) {
 	for _, i := range routers {
 		lost := map[netip.Prefix]bool{}
@@ -76,8 +76,8 @@ func (s sown) template(n int, image string) {
 	w.Containers[0].Image = image
 }
 
-// replace replaces a pod of a Deployment by a newer one, with another image and template, on a node without a fault. The
-// registry has no tag of that image.
+// replace replaces a pod of a Deployment by a newer one, with another image and template, on a node without a fault.
+// The registry has no tag of that image.
 func (s sown) replace(n int, template string) {
 	healthy := func(p snapshot.PodImages) bool { return p.OwnerName == appName(n) && p.Node > nodeName(60) }
 	p := itemOf(s.PodImages.Items, healthy)

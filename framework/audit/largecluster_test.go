@@ -112,8 +112,7 @@ type endpoint struct {
 	ip   netip.Addr
 }
 
-// pods makes an agent on each node, and the pods of one Deployment for each Service. Neighbouring nodes have pods of the
-// same Deployments.
+// pods makes an agent on each node, and one Deployment for each Service, with its pods on neighbouring nodes.
 func (size shape) pods(s *snapshot.Snapshot) (endpoints [][]endpoint) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	container := func(name, image, tag string, digest int) snapshot.RunningContainer {

@@ -113,8 +113,7 @@ const (
 	mostOfNodes = 512 << 20
 )
 
-// machines returns the nodes of a cluster for one read. One request to a node's pod reads all sources. A node whose pod
-// does not answer is included.
+// machines returns the nodes of a cluster for one read, by one request to each node's pod. It has all nodes.
 func (a Access) machines(ctx context.Context) (map[string]snapshot.Machine, error) {
 	if a.ByNode == nil {
 		return nil, errNotReached
@@ -240,7 +239,8 @@ func (r *reading) ask(ctx context.Context, node, pod string) (snapshot.Snapshot,
 	case apierrors.IsUnauthorized(err):
 		return snapshot.Snapshot{}, fmt.Errorf("pod %s does not take the key of %s: expected the file that was applied", pod, r.declaration.file)
 	case apierrors.IsGone(err):
-		return snapshot.Snapshot{}, fmt.Errorf("the key of %s has ended: expected a new manifest, of relapse audit --nodes-manifest", r.declaration.file)
+		return snapshot.Snapshot{}, fmt.Errorf("the key of %s has ended: expected a new manifest, of relapse audit --nodes-manifest",
+			r.declaration.file)
 	case err != nil && ctx.Err() != nil: // client-go's error says what it waited for
 		return snapshot.Snapshot{}, fmt.Errorf("asking pod %s: %w", pod, context.Cause(ctx))
 	case err != nil:

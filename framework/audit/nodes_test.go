@@ -56,8 +56,7 @@ func auditedWith(t *testing.T, s *server) ([]snapshot.Snapshot, Result) {
 	return reads, must.Get(Judge(reads))(t)
 }
 
-// many is a server with some nodes, each with a pod that answers for it. asked is called before each answer, and its
-// result after it.
+// many is a server with some nodes, each with a pod. asked is called before each answer, and its result after it.
 func many(t *testing.T, nodes int, asked func(context.Context) (answered func())) *server {
 	s := newServer(t)
 	for i := range nodes {
@@ -177,8 +176,7 @@ func TestManyNodes(t *testing.T) {
 	}
 }
 
-// With the nodes, Cilium's ConfigMap is read. If that is forbidden and Cilium runs, masquerading is not judged, and the
-// result says so.
+// With the nodes, Cilium's ConfigMap is read. If that is forbidden and Cilium runs, masquerading is not judged.
 func TestNodesReadCiliumsConfig(t *testing.T) {
 	for _, test := range []struct {
 		name           string

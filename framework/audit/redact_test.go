@@ -17,8 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// fill sets each string in a value to a unique name, which it notes by the path of its field, and each address to one
-// of a few.
+// fill sets each string in a value to a unique name, which it notes by the field's path, and addresses to one of few.
 func fill(v reflect.Value, path string, texts map[string]string) {
 	switch v.Interface().(type) {
 	case netip.Addr:

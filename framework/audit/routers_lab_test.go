@@ -72,8 +72,8 @@ until vtysh -d bgpd -c "show version" && vtysh -d staticd -c "show version"; do 
 vtysh -f /lab/frr.conf
 wait`
 
-// routerFault is a fault in tables of routers: the commands that make it, and undo it, each on a machine. TOR stands for
-// the router that is read, and OTHER for the other router.
+// routerFault is a fault in tables of routers: the commands that make it, and undo it, each on a machine. TOR stands
+// for the router that is read, and OTHER for the other router.
 type routerFault struct {
 	name     string
 	do, undo []onMachine

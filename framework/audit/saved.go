@@ -142,8 +142,7 @@ func savedIn(dir string) ([]string, error) {
 // Bundled are the resources that are read from a bundle.
 var Bundled = append(slices.Clone(resources), schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
 
-// FromBundle makes one read of a cluster from a bundle, and of its routers from files. The time of the read is the time
-// of the bundle.
+// FromBundle makes one read of a cluster from a bundle, and of its routers from files. It has the time of the bundle.
 func FromBundle(ctx context.Context, b *bundle.Bundle, routing map[string]snapshot.RouterReader) (snapshot.Snapshot, error) {
 	wanted := append(sources(scope{routers: len(routing) > 0}), snapshot.ConfigMaps(ciliumConfig))
 	collector, err := snapshot.Open(ctx, Access{Config: b.Config(), Routing: routing, unreachable: errNotReached}, wanted...)
@@ -157,8 +156,8 @@ func FromBundle(ctx context.Context, b *bundle.Bundle, routing map[string]snapsh
 	return s, nil
 }
 
-// ofBundle gives a read the time of its bundle: ages are by the clock of the cluster. If not all Pods were collected, it
-// makes CiliumNodes unread where it is not known which objects the addresses of Pods come from.
+// ofBundle gives a read the time of its bundle: ages are by the clock of the cluster. If not all Pods were collected,
+// it makes CiliumNodes unread where it is not known which objects the addresses of Pods come from.
 func ofBundle(s *snapshot.Snapshot, b *bundle.Bundle) {
 	s.Time, s.Took, s.ServerAhead = b.Time(), 0, 0
 	for i := range s.EndpointSlices.Items {
@@ -178,8 +177,7 @@ func ofBundle(s *snapshot.Snapshot, b *bundle.Bundle) {
 }
 
 // Locate adds to each finding the places of its objects in the bundle, and to the result the damaged and the incomplete
-// parts of the bundle. redacted omits names of files. A finding that may be transient becomes pending: a bundle is one
-// read.
+// parts. redacted omits names of files. A finding that may be transient becomes pending: a bundle is one read.
 func (r *Result) Locate(b *bundle.Bundle, last snapshot.Snapshot, redacted bool) {
 	for _, broken := range b.Broken {
 		if redacted {

@@ -79,8 +79,7 @@ func (s Suppression) matches(f Finding) bool {
 	return s.Gap == "" && s.Detector == f.Detector && matches(s.Kind, f.Kind) && matches(s.Object, f.Object.String())
 }
 
-// covers reports whether it holds on all of these routers. A suppression with routers does not hold for a finding
-// without routers.
+// covers reports whether it holds on all of these routers. With routers it does not hold for a finding without routers.
 func (s Suppression) covers(routers []string) bool {
 	other := func(name string) bool { return !slices.Contains(s.Routers, name) }
 	return len(s.Routers) == 0 || len(routers) > 0 && !slices.ContainsFunc(routers, other)
@@ -107,9 +106,8 @@ const (
 
 const suppressionOf = "suppression of "
 
-// Suppress removes suppressed findings, and notes suppressions that match nothing. A suppression that has expired
-// suppresses nothing, and is a latent finding itself: at is the present time, also for saved reads. A suppressed gap
-// stays, and is no longer open.
+// Suppress removes suppressed findings, and notes suppressions that match nothing. A suppressed gap is no longer open.
+// A suppression that has expired is a latent finding. at is the present time, also for saved reads.
 func (r *Result) Suppress(all []Suppression, at time.Time) {
 	used := make([]bool, len(all))
 	r.NotJudged = slices.Clone(r.NotJudged)

@@ -169,7 +169,8 @@ func UpgradeRole() string {
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role"},
 		ObjectMeta: metav1.ObjectMeta{Name: "relapse-audit", Namespace: configNamespace},
 		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{configName}, Verbs: []string{"get"},
+			APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{configName},
+			Verbs: []string{"get"},
 		}},
 	})
 }

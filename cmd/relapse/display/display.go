@@ -250,8 +250,8 @@ func (s *shown) print(text string) {
 // above is the number of a terminal's rows that steps leave to other lines.
 const above = 4
 
-// write writes lines; on a terminal, above the steps. Each step has one row, and the steps do not fill the screen: a row
-// that has scrolled away cannot be erased.
+// write writes lines; on a terminal, above the steps. Each step has one row, and the steps do not fill the screen: a
+// row that has scrolled away cannot be erased.
 func (s *shown) write(lines string) {
 	if s.drawn > 0 { // from the first column: the terminal shows a typed Ctrl-C as ^C
 		lines = fmt.Sprintf("\r\x1b[%dA\x1b[J", s.drawn) + lines

@@ -382,8 +382,7 @@ func (f *auditFlags) storedReads(ctx context.Context, routing []bgprouter.Declar
 	return []snapshot.Snapshot{s}, err
 }
 
-// fedWithin is how long routers have to feed their routes by BMP. The pause before they reconnect is theirs: FRR's is
-// 30 s at first, and grows.
+// fedWithin is how long routers have to feed their routes by BMP. FRR reconnects after 30 s at first, and later more.
 const fedWithin = 3 * time.Minute
 
 type connection struct {

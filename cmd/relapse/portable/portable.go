@@ -49,8 +49,7 @@ func (s *Settings) Logger(out io.Writer) (*slog.Logger, error) {
 		return nil, status.Input("--log-level: %q: expected debug, info, warn or error", s.logLevel)
 	}
 	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
-	// Kubernetes' libraries log each broken connection as an error, and labs break connections. Other errors are
-	// returned to the caller as well.
+	// Kubernetes' libraries log each broken connection as an error, and labs break connections.
 	libraries := logr.Discard()
 	if level <= slog.LevelDebug {
 		libraries = logr.FromSlogHandler(log.Handler())
@@ -142,8 +141,8 @@ func ExitStatus(ctx context.Context, err error) int {
 	return StatusOf(err)
 }
 
-// StatusOf is the lowest exit status of an error and the errors that it wraps: a failed verdict outweighs bad input, and
-// bad input outweighs an unsuitable machine. Without a status it is the status of a failure of the command.
+// StatusOf is the lowest exit status of an error and the errors that it wraps: a failed verdict outweighs bad input,
+// and bad input outweighs an unsuitable machine. Without a status it is the status of a failure of the command.
 func StatusOf(err error) int {
 	switch {
 	case err == nil:

@@ -44,8 +44,7 @@ const (
 	mostText     = 8 << 30
 	mostFile     = 256 << 20
 	mostDocument = 4 << 20
-	// mostZip bounds a zip in an archive, which is read as a whole, and the directory of any zip, which needs a
-	// multiple of its size, in bytes.
+	// mostZip bounds a zip in an archive and the directory of any zip, in bytes: both are read into memory.
 	mostZip = 64 << 20
 	// mostKept bounds all stored objects, as JSON, in bytes.
 	mostKept = 512 << 20
@@ -59,8 +58,7 @@ const (
 
 // Bundle is the content of a bundle.
 type Bundle struct {
-	// resources are the wanted ones: their objects are stored. wanted counts the versions of each, and plurals are the
-	// names of their types.
+	// resources are stored. wanted counts the API versions of each, and plurals are their names.
 	resources []schema.GroupVersionResource
 	wanted    map[schema.GroupResource]int
 	plurals   map[string]bool
@@ -96,8 +94,8 @@ type Bundle struct {
 	Broken []snapshot.Missing
 }
 
-// Open reads a bundle, and stores the objects of wanted resources. The error says why nothing of the bundle can be used;
-// a file that cannot be read is in Broken instead.
+// Open reads a bundle, and stores the objects of wanted resources. The error says why nothing of the bundle can be
+// used; a file that cannot be read is in Broken instead.
 func Open(file string, wanted []schema.GroupVersionResource) (*Bundle, error) {
 	b := newBundle(wanted)
 	err := b.read(file)
@@ -366,8 +364,7 @@ func (b *Bundle) Where(kind, namespace, name string) []string {
 // helmValues is the file in which cilium-cli writes the values of the Helm release.
 var helmValues = regexp.MustCompile(`(^|/)cilium-helm-values-[^/]*\.yaml$`)
 
-// HelmValues returns the values of Cilium's chart, and their file; nil: there is no file. Different values in several
-// files are an error.
+// HelmValues returns the values of Cilium's chart, and their file; nil: none. Several files must have the same values.
 func (b *Bundle) HelmValues() (file string, text []byte, err error) {
 	for _, name := range slices.Sorted(maps.Keys(b.values)) {
 		if text != nil && !bytes.Equal(text, b.values[name]) {

@@ -64,8 +64,8 @@ var cluster = map[string]string{
 	"slices.json": listed("discovery.k8s.io/v1", "EndpointSlice", 9, "default/kubernetes", "kube-system/dns", "shop/web"),
 }
 
-// Each case replaces files of the cluster, and has the reasons why resources are then not read. A case without resources
-// expects that Services are read.
+// Each case replaces files of the cluster, and has the reasons why resources are then not read. A case without
+// resources expects that Services are read.
 func TestWhatIsWhole(t *testing.T) {
 	service, all := "services.json", `kind: List
 apiVersion: v1
@@ -262,8 +262,7 @@ func TestDirectory(t *testing.T) {
 	must.Fail(t, newBundle(wanted).zip("", bytes.NewReader(file.Bytes()), int64(file.Len()), 0), "the directory of the zip has more than 64 MiB")
 }
 
-// A damaged document is named by its line, without its text, and the other documents are read. No file outside of the
-// bundle is read.
+// A damaged document is named by its line, without its text. Other documents are read, and no file outside the bundle.
 func TestDamage(t *testing.T) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)

@@ -299,8 +299,7 @@ func (b *Bundle) proof(c *collected) string {
 	switch {
 	case parts.Has(""), everywhere:
 	case r == nodes && b.daemons > 0 && b.daemons == len(c.objects):
-		// oc adm inspect writes single Nodes. They are complete: a DaemonSet wants as many pods as there are Nodes, and
-		// no DaemonSet wants more.
+		// oc adm inspect writes single Nodes. They are all if the largest DaemonSet wants a pod on each.
 	case flaw != "":
 		return flaw
 	case len(parts) > 0:
@@ -310,16 +309,23 @@ func (b *Bundle) proof(c *collected) string {
 		return "it has single objects, but no complete list"
 	}
 
-	const missing, incomplete = "the list is incomplete: %s is missing", "%ss may be incomplete, and there are no %s to check them against " +
-		"(kubectl get %s -A -o yaml has them)"
 	if k, ok := always[r]; ok && c.objects[k].json == nil {
 		return fmt.Sprintf(missing, k)
 	}
 	if partial(r) && !proven && len(c.objects) > 1 && len(c.labels) > 0 {
 		return "it may have been filtered (kubectl -l): all its objects have the label " + slices.Min(slices.Collect(maps.Keys(c.labels)))
 	}
-	// EndpointSlices may have been read at another time than Services and Pods, so some of the objects that they refer to
-	// may be missing: up to half of them if the list is known to be unfiltered, or else a tenth.
+	return b.lost(c, proven, everywhere)
+}
+
+const missing, incomplete = "the list is incomplete: %s is missing",
+	"%ss may be incomplete, and there are no %s to check them against (kubectl get %s -A -o yaml has them)"
+
+// lost says which objects are missing although other objects refer to them; empty: none. EndpointSlices may have been
+// read at another time than Services and Pods, so some of these may be missing: up to half of the objects that
+// EndpointSlices refer to if the list is known to be unfiltered (proven), or else a tenth.
+func (b *Bundle) lost(c *collected, proven, everywhere bool) string {
+	r := c.GroupResource()
 	said, lost := len(b.said[r]), []key{}
 	for k := range b.said[r] {
 		if c.objects[k].json == nil {
@@ -398,9 +404,9 @@ func (b *Bundle) Lacks() string { return b.lacks(pods.WithVersion("v1")) }
 // Service or RoleBinding would lead to wrong findings.
 func partial(r schema.GroupResource) bool { return r == pods || r.Group == "apps" }
 
-// mayServe reports whether the cluster may have a resource. It does not have a custom resource if the collector got that
-// answer, if there is no definition of it (where its vendor's programs run, in an unfiltered list), or if no object
-// names a program of its vendor.
+// mayServe reports whether the cluster may have a resource. It does not have a custom resource if the collector got
+// that answer, if there is no definition of it (where its vendor's programs run, in an unfiltered list), or if no
+// object names a program of its vendor.
 func (b *Bundle) mayServe(r schema.GroupResource) bool {
 	for resource := range b.kinds {
 		if resource.GroupResource() == r {
@@ -436,7 +442,7 @@ func (b *Bundle) programs(r schema.GroupResource, namespace string, text []byte)
 
 var runsMetalLB = regexp.MustCompile(`"image":\s*"[^"]*(metallb|frr-k8s)`)
 
-// Parts names the resources of which only a part is judged, and the command that collects what the bundle lacks.
+// Parts names the resources that are judged in part only, and the command that collects what the bundle lacks.
 func (b *Bundle) Parts() []string {
 	var all, assumed []string
 	for r, c := range b.kinds {
@@ -465,8 +471,8 @@ func (b *Bundle) Parts() []string {
 	return all
 }
 
-// note notes that the bundle lacks a requested resource. Of a custom resource it notes all lacking resources of the same
-// vendor, and the definitions: only they say which of these resources exist.
+// note notes that the bundle lacks a requested resource. Of a custom resource it notes all lacking resources of the
+// same vendor, and the definitions: only they say which of these resources exist.
 func (b *Bundle) note(r schema.GroupVersionResource) {
 	if vendors[r.Group] == nil {
 		b.ask(Path(r))

@@ -121,8 +121,7 @@ func (p part) from(at int) part {
 
 func (p part) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
 
-// documents reads the objects of a file, and changes its text. A damaged document is noted and skipped. The error is a
-// refusal of the bundle.
+// documents reads the objects of a file, and changes its text. It skips damaged documents. The error is a refusal.
 func (b *Bundle) documents(all part) error {
 	if beginsAsJSON.Match(all.text) {
 		return b.inJSON(all)
@@ -278,8 +277,8 @@ func (s *span) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// object reads an object or a list, which may be an item of a parent list. apiVersion and kind may come from the parent.
-// request is the path that the API server was asked for; empty: not known.
+// object reads an object or a list, which may be an item of a parent list. apiVersion and kind may come from the
+// parent. request is the path that the API server was asked for; empty: not known.
 func (b *Bundle) object(p part, parent *document, request string) error {
 	var o struct {
 		header

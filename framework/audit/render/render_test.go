@@ -93,8 +93,7 @@ func TestGolden(t *testing.T) {
 	must.Fail(t, Write(&bytes.Buffer{}, "toml", full()), "toml")
 }
 
-// Each gap and each finding is in each format. In OpenMetrics only the number of gaps is, because a label has no
-// sentence.
+// Each gap and each finding is in each format. OpenMetrics has the number of gaps, because labels have no sentences.
 func TestNothingIsLost(t *testing.T) {
 	for _, format := range Formats() {
 		text := html.UnescapeString(written(t, format, full()))

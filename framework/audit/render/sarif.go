@@ -33,8 +33,8 @@ var notices = []object{
 }
 
 // SARIF writes a result as SARIF 2.1.0. The ID of a finding is its partial fingerprint. An unread source is a
-// notification with the level error, and makes the run unsuccessful. An open gap is a warning; other gaps, and detectors
-// that did not run, are notes.
+// notification with the level error, and makes the run unsuccessful. An open gap is a warning; other gaps, and
+// detectors that did not run, are notes.
 func SARIF(to io.Writer, r audit.Result) error {
 	r, err := shown(r)
 	if err != nil {
@@ -42,7 +42,8 @@ func SARIF(to io.Writer, r audit.Result) error {
 	}
 	said := []object{}
 	notify := func(descriptor int, level, text string) {
-		said = append(said, object{"descriptor": object{"id": notices[descriptor]["id"], "index": descriptor}, "level": level, "message": message(text)})
+		about := object{"id": notices[descriptor]["id"], "index": descriptor}
+		said = append(said, object{"descriptor": about, "level": level, "message": message(text)})
 	}
 	for _, m := range r.Unread {
 		notify(notRead, "error", m.String())
