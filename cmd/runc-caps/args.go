@@ -49,8 +49,8 @@ func requestFile(args []string) (string, requestKind) {
 }
 
 // flagValue parses flags like runc (one or two dashes, the value after "=" or in the next argument). It returns the
-// last value of the flag with one of names, and the arguments from the first one that is no flag. With interspersed
-// it continues after such arguments, up to "--".
+// last value of the flag, and the arguments from the first non-flag on. With interspersed it continues after non-flags,
+// up to "--".
 func flagValue(args, names, valued []string, interspersed bool) (value string, rest []string) {
 	for i := 0; i < len(args); i++ {
 		arg := args[i]

@@ -90,15 +90,15 @@ func without(missing []string, request []byte, kind requestKind) ([]byte, bool, 
 			if err := json.Unmarshal(raw, &names); err != nil {
 				return nil, false, fmt.Errorf("set %q: %w", set, err)
 			}
-			kept := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+			remaining := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 				return slices.Contains(missing, name)
 			})
-			if len(kept) == len(names) {
+			if len(remaining) == len(names) {
 				continue
 			}
 			changed = true
 			var err error
-			if bySet[set], err = marshal(kept); err != nil {
+			if bySet[set], err = marshal(remaining); err != nil {
 				return nil, false, err
 			}
 		}
@@ -107,7 +107,9 @@ func without(missing []string, request []byte, kind requestKind) ([]byte, bool, 
 	})
 }
 
-func edit(object json.RawMessage, path []string, change func(json.RawMessage) (json.RawMessage, bool, error)) (json.RawMessage, bool, error) {
+type changeFunc func(json.RawMessage) (out json.RawMessage, changed bool, err error)
+
+func edit(object json.RawMessage, path []string, change changeFunc) (json.RawMessage, bool, error) {
 	if len(path) == 0 {
 		return change(object)
 	}
