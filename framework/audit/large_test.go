@@ -227,6 +227,74 @@ func TestFaultsInLargeCluster(t *testing.T) {
 	must.Equal(t, "all at once", want, named(judge(sow(clean, sows...)).findings))
 }
 
+// ofNodes are two reads of a cluster with its nodes: what each of them tracks, and on four of them the
+// IPVS table of all Services. There is one fault for each detector of nodes, and what they find.
+func ofNodes(clean snapshot.Snapshot) (reads []snapshot.Snapshot, want []string) {
+	const proxies, flows = 4, 20
+	s := clean
+	s.ConfigMaps = snapshot.List[snapshot.ConfigMap]{Read: true, Items: []snapshot.ConfigMap{
+		{Namespace: "kube-system", Name: "cilium-config", Data: map[string]string{"enable-ipv4-masquerade": "false"}},
+	}}
+	udp, target := snapshot.ServicePort{Name: "udp", Protocol: "UDP", Port: 53}, snapshot.ServicePort{Name: "udp", Protocol: "UDP", Port: 5300}
+	s.Services.Items, s.EndpointSlices.Items = slices.Clone(s.Services.Items), slices.Clone(s.EndpointSlices.Items)
+	endpoints := map[string][]netip.Addr{}
+	for i := range s.EndpointSlices.Items {
+		e := &s.EndpointSlices.Items[i]
+		e.Ports = append(slices.Clone(e.Ports), target)
+		endpoints[e.Namespace+"/"+e.Service] = append(endpoints[e.Namespace+"/"+e.Service], e.Ready...)
+	}
+	var table []snapshot.VirtualServer
+	for i := range s.Services.Items {
+		service := &s.Services.Items[i]
+		tcp := service.Ports[0]
+		service.Ports = []snapshot.ServicePort{tcp, udp}
+		for from, to := range map[snapshot.ServicePort]snapshot.ServicePort{tcp: tcp, udp: target} {
+			v := snapshot.VirtualServer{Protocol: from.Protocol, Address: netip.AddrPortFrom(service.ClusterIPs[0], from.Port)}
+			for _, a := range endpoints[service.String()] {
+				v.Servers = append(v.Servers, snapshot.RealServer{Address: netip.AddrPortFrom(a, to.Port), Weight: 1})
+			}
+			table = append(table, v)
+		}
+	}
+	later := s.Time.Add(15 * time.Second)
+	for n := range s.Nodes.Items {
+		node := s.Nodes.Items[n].Name
+		nat := snapshot.NodeNAT{Node: node}
+		nat.Rules = snapshot.List[snapshot.Rule]{Read: true, Items: []snapshot.Rule{
+			{Chain: "POSTROUTING", Target: "MASQUERADE", Source: snapshot.Match{Range: netip.MustParsePrefix("192.168.0.0/16")}, Text: "-s 192.168.0.0/16 -j MASQUERADE"},
+		}}
+		nat.Flows.Read = true
+		for i := range flows {
+			from := netip.AddrPortFrom(podRange(n).Addr().Next().Next(), uint16(40000+i))
+			service := s.Services.Items[(n*flows+i)%len(s.Services.Items)]
+			nat.Flows.Items = append(nat.Flows.Items,
+				snapshot.Flow{Protocol: "tcp", Source: from, SeenAs: from, Destination: netip.MustParseAddrPort("203.0.113.9:443"), Established: true},
+				snapshot.Flow{
+					Protocol: "udp", Source: from, SeenAs: from, Destination: netip.AddrPortFrom(service.ClusterIPs[0], udp.Port), Redirected: true,
+					AnsweredBy: netip.AddrPortFrom(endpoints[service.String()][0], target.Port), Expires: time.Minute,
+				})
+		}
+		s.NAT = append(s.NAT, nat)
+		if n < proxies {
+			s.Proxies = append(s.Proxies, snapshot.Proxy{
+				Node: node, Read: true, Mode: "ipvs", Table: table,
+				Health: snapshot.ProxyHealth{Status: 200, LastUpdated: s.Time, CurrentTime: later},
+			})
+		}
+	}
+	gone := &s.NAT[5].Flows.Items[1]
+	gone.AnsweredBy = netip.MustParseAddrPort("10.255.255.1:5300")
+	s.NAT[7].Rules.Items = append(s.NAT[7].Rules.Items, snapshot.Rule{Chain: "POSTROUTING", Target: "MASQUERADE", Source: snapshot.Match{Range: podRange(7)}, Text: "-j MASQUERADE"})
+	s.Proxies[3].Table = slices.Clone(table[:len(table)-1])
+	second := s
+	second.Time = later
+	service := itemOf(s.Services.Items, func(b snapshot.Service) bool { return b.ClusterIPs[0] == gone.Destination.Addr() })
+	return []snapshot.Snapshot{s, second}, []string{
+		"active gone-endpoint " + service.String() + ":53/UDP", "active missing-service " + s.Proxies[3].Node,
+		"latent hidden-source " + podRange(7).String(),
+	}
+}
+
 // BenchmarkLargeCluster judges one read of a cluster by all detectors, without faults and with twenty, in four sizes up
 // to 5,000 nodes and two routers of a million routes. B/op is all allocated memory, and so a bound of the additional
 // heap. The heap of the snapshot is the metric MiB-snapshot.
@@ -251,6 +319,12 @@ func BenchmarkLargeCluster(b *testing.B) {
 			})
 		}
 	}
+}
+
+// Of two reads of such a cluster that have its nodes too, the faults are found, and nothing besides.
+func TestNodesOfLargeCluster(t *testing.T) {
+	reads, want := ofNodes(fullSize(1. / 64).snapshot())
+	must.Equal(t, "", want, named(judge(reads...).findings))
 }
 
 func heap() float64 {

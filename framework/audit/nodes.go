@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/distribution/reference"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,6 +28,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/client-go/util/flowcontrol"
+	"sigs.k8s.io/yaml"
 
 	"github.com/relapse-dev/relapse/framework/nodestate"
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -67,24 +70,30 @@ type Nodes struct {
 // ParseNodes reads a manifest of NodesManifest. The names in it may have been changed.
 func ParseNodes(file string, text []byte) (*Nodes, error) {
 	n := Nodes{file: file}
-	for documents := utilyaml.NewYAMLToJSONDecoder(bytes.NewReader(text)); ; {
-		var object struct {
-			metav1.PartialObjectMetadata
-			Spec       struct{ Selector *metav1.LabelSelector }
-			StringData map[string]string
-		}
-		err := documents.Decode(&object)
+	for documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
+		document, err := documents.Read()
 		if errors.Is(err, io.EOF) {
 			break
 		}
+		var kind metav1.TypeMeta
+		if err == nil {
+			err = yaml.Unmarshal(document, &kind)
+		}
+		switch {
+		case err != nil:
+		case kind.Kind == "DaemonSet":
+			var set appsv1.DaemonSet
+			if err = yaml.Unmarshal(document, &set); err == nil {
+				n.namespace, n.selector = set.Namespace, metav1.FormatLabelSelector(set.Spec.Selector)
+			}
+		case kind.Kind == "Secret":
+			var secret corev1.Secret
+			if err = yaml.Unmarshal(document, &secret); err == nil {
+				n.key = secret.StringData["key"]
+			}
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		switch object.Kind {
-		case "DaemonSet":
-			n.namespace, n.selector = object.Namespace, metav1.FormatLabelSelector(object.Spec.Selector)
-		case "Secret":
-			n.key = object.StringData["key"]
 		}
 	}
 	switch {
