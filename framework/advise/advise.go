@@ -20,7 +20,6 @@ import (
 // Outcome is the effect of an upgrade on an incident.
 type Outcome string
 
-// Outcomes.
 const (
 	Fixed        Outcome = "fixed"
 	Introduced   Outcome = "introduced"
@@ -29,7 +28,7 @@ const (
 	NotJudgeable Outcome = "not judged"
 )
 
-// OutcomeOf follows from the outcomes of an incident with both versions, or from that with the upgrade, which is to.
+// OutcomeOf compares an incident with both versions. If the upgrade itself causes it, to is its outcome in the upgrade.
 func OutcomeOf(from, to bisect.Outcome, ofUpgrade bool) Outcome {
 	if ofUpgrade {
 		from = bisect.Unaffected
@@ -62,7 +61,7 @@ func CheckValues(component, from, to string) error {
 // Advice is what is known of an upgrade without a run. It is no verdict.
 type Advice struct {
 	Component, From, To string
-	// Qualified are verdicts of the upgrade, under any settings. Told are sentences about values that were not read.
+	// Qualified are verdicts of the upgrade, under any settings. Told says which values were not read.
 	Qualified []Known
 	Told      []string
 	Incidents []Advised
@@ -73,7 +72,7 @@ type Advised struct {
 	Subject
 	// Impossible is why it cannot happen with the user's values; empty if it may.
 	Impossible string
-	// Here are the results of the versions that were asked about, Others those of other versions.
+	// Here are the results of the versions that were asked about, Others the results of other versions.
 	Here, Others []Known
 	// Outcome follows from Here. NotJudgeable: a version never ran.
 	Outcome Outcome
@@ -129,7 +128,7 @@ func Advise(all []Subject, results []Known, component, from, to string, values *
 
 func (s Subject) advised(a Advice, ofUpgrade bool, results []Known, values *releasefile.Given) Advised {
 	i := Advised{Subject: s}
-	if values != nil && len(values.Told) == 0 { // or some were not read
+	if values != nil && len(values.Told) == 0 {
 		i.Impossible = Impossible(s.NeedsValue, values.Values)
 	}
 	outcomeFrom, outcomeTo := bisect.Outcome(""), bisect.Outcome("")
@@ -166,7 +165,7 @@ func Impossible(needs string, values map[string]any) string {
 	return "it needs " + needs
 }
 
-// recorded are the results of a scenario's variants. A version that is affected in one configuration alone has none.
+// recorded are the results of a scenario's variants, without versions that are affected in one configuration alone.
 func recorded(s framework.Scenario) (all []Known) {
 	for _, component := range each.Once(each.Of(s.Tested, framework.Tested.Component)) {
 		varied, old := framework.VersionsOf(component, s.Tested)

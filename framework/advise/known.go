@@ -21,12 +21,12 @@ import (
 )
 
 // Known is the result of a run: a line of a file of results, as JSON. With an Incident it is the verdict of its script,
-// and From and To are one version unless the upgrade itself causes it. Without one it is that of a qualification.
+// and From and To are one version unless the upgrade itself causes it. Otherwise it is a qualification's verdict.
 type Known struct {
 	Component string `json:"component"`
 	From      string `json:"from"`
 	To        string `json:"to"`
-	// When is a day or a time, as in RFC 3339. Empty: it is the record's, and proven by each run of the scenario.
+	// When is a day or a time, as in RFC 3339; empty if a scenario records the result, which each of its runs proves.
 	When     string `json:"when"`
 	Verdict  string `json:"verdict"`
 	Under    string `json:"under,omitempty"` // settings that the verdict depends on
@@ -65,7 +65,6 @@ func (k Known) String() string {
 	return text + " on " + day + ", " + k.Report
 }
 
-// check returns an error for what no run has had as its result.
 func (k Known) check() error {
 	day, _, _ := strings.Cut(k.When, "T")
 	_, err := time.Parse(time.DateOnly, day)

@@ -7,14 +7,14 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// The later of two results of one edge stays; what is no result is refused by its number.
+// Of two results of the same upgrade the later one stays. A line that is no result is refused with its number.
 func TestMergeKnown(t *testing.T) {
 	old := Known{Component: "c", From: "1.0.0", To: "1.1.0", When: "2026-01-01", Verdict: "GO"}
 	later, other := old, old
 	later.When, later.Verdict = "2026-02-01", "NO-GO"
 	other.Under = "with graceful restart"
 	must.Equal(t, "", []Known{later, other}, Merge([]Known{later}, old, other))
-	// Two users have other configurations.
+	// The configurations of two users differ.
 	other.Under, other.Report = UsersOwn, "a"
 	theirs := other
 	theirs.Report = "b"

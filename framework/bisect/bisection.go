@@ -13,7 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// Bisection searches versions and stores what it knows after each. Start makes one.
+// Bisection searches versions, and stores its Record after each judged version. Start makes one.
 type Bisection struct {
 	Record Record
 	// Dir is the folder of the record and of the reports. Run needs it.
@@ -27,8 +27,8 @@ type Versions interface {
 	Judge(ctx context.Context, version string) (Step, error)
 }
 
-// Start begins a bisection. Versions are all that are searched, and unbuildable says why some of them cannot run.
-// Earlier are versions of the lowest minor below them, see Earlier.
+// Start begins a bisection of versions. Unbuildable says why some of them cannot run. Earlier are lower versions of
+// their lowest minor, as in Record.
 func Start(
 	scenario, component string, with map[string]string, versions []string, unbuildable map[string]string, earlier ...string,
 ) (*Bisection, error) {
@@ -77,7 +77,7 @@ func (b *Bisection) Run(ctx context.Context, versions Versions, note func(text s
 	}
 }
 
-// left says how many runs remain, and how long they take at the mean of those before.
+// left says how many runs remain, and how long they take if each takes the mean of the runs before.
 func (b *Bisection) left() string {
 	n := b.search.Left()
 	text := fmt.Sprintf("at most %d runs remain", n)
@@ -113,7 +113,7 @@ func (b *Bisection) sorted() []Step {
 	return slices.SortedStableFunc(slices.Values(b.Record.Steps), func(x, y Step) int { return Compare(x.Version, y.Version) })
 }
 
-// judged are the lowest and the highest version that could be judged, and those outside of them that could not.
+// judged are the lowest and the highest version that could be judged, and the skipped versions below and above them.
 func (b *Bisection) judged() (low, high string, beyond []string) {
 	judged := each.Where(b.sorted(), func(s Step) bool { return s.Outcome != Skipped })
 	all := each.Of(judged, func(s Step) string { return s.Version })
@@ -147,14 +147,13 @@ type Record struct {
 	Steps     []Step            `json:"steps"`             // in the order in which they ran
 }
 
-// Step is the result for one version.
 type Step struct {
 	Version string  `json:"version"`
 	Outcome Outcome `json:"outcome"`
-	// Verdict is empty if the version did not run. Why is the reason for that, or for the verdict.
+	// Verdict is empty if the version did not run. Why is the reason why it did not, or the reason for the verdict.
 	Verdict string `json:"verdict,omitempty"`
 	Why     string `json:"why,omitempty"`
-	// Report is relative to the record's folder. Of several runs it is the last one's.
+	// Report is the path of the last run's report, relative to the record's folder.
 	Report string `json:"report,omitempty"`
 	// TookMS is the time of all runs of the version, BuiltMS the time of building its images.
 	TookMS  int64 `json:"took_ms,omitempty"`
@@ -172,7 +171,6 @@ func (s Step) ran() bool { return s.Verdict != "" }
 
 func (s Step) took() time.Duration { return time.Duration(s.TookMS) * time.Millisecond }
 
-// String is the result in one line.
 func (s Step) String() string {
 	switch {
 	case !s.ran():

@@ -15,7 +15,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// verdicts are those of versions that run; other versions are not published.
+// verdicts are the verdicts of the versions that run; other versions are not published.
 type verdicts map[string]framework.Verdict
 
 func (v verdicts) Judge(_ context.Context, version string) (Step, error) {
@@ -80,7 +80,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// Versions below the range are no exact answer.
+// If versions below the range may have brought the change, no exact version is known.
 func TestBelowTheRange(t *testing.T) {
 	b := must.Get(Start("ipvs-deadlock", "kube-proxy", nil, []string{"1.12.5", "1.13.0"}, nil, "1.12.3", "1.12.4"))(t)
 	b.Dir = t.TempDir()

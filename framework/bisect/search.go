@@ -2,9 +2,9 @@
 // to judge and skips versions that cannot be judged, and a Bisection stores each result.
 //
 // Vendors port fixes back. So each minor is searched as a branch of its own, in which the outcome is assumed to
-// change at most once. A branch forks from the one before it at that one's first version: the first versions of both
-// show whether the outcome changed between them. Versions of the older branch that come before the first one that was
-// judged may have brought the change as well, and were not judged: then only a range is known.
+// change at most once. A branch forks from the older branch at the older branch's first version: the first versions of
+// both show whether the outcome changed between them. If versions before the older branch's first judged version may
+// have brought the change, only a range is known.
 package bisect
 
 import (
@@ -21,7 +21,6 @@ import (
 // Outcome is the result for one version.
 type Outcome string
 
-// Outcomes.
 const (
 	Affected   Outcome = "affected"
 	Unaffected Outcome = "not affected"
@@ -47,17 +46,17 @@ type Search struct {
 	outcomes map[string]Outcome // of the versions judged so far
 }
 
-// branch are the versions of one minor, lowest first.
+// branch has the versions of one minor, lowest first.
 type branch struct {
 	minor    string
 	versions []string
 }
 
-// Compare orders versions without a leading v by semver. A pre-release is lower than what it leads to.
+// Compare orders versions without a leading v by semver. A pre-release is lower than its release.
 func Compare(a, b string) int { return semver.Compare("v"+a, "v"+b) }
 
-// New begins a search among versions without a leading v, in any order. Earlier are versions of the lowest minor
-// below them, lowest first. The error names what is not a version, or says that there are fewer than two.
+// New begins a search among versions without a leading v, in any order. Earlier are lower versions of their lowest
+// minor, lowest first. The error names a text that is no version, or says that there are fewer than two versions.
 func New(versions []string, earlier ...string) (*Search, error) {
 	for _, v := range versions {
 		if semver.Canonical("v"+v) != "v"+v {
@@ -137,7 +136,7 @@ func (s *Search) reversed(versions []string) []string {
 	return versions
 }
 
-// first returns the first version that was not skipped, and whether it is still to be judged; empty: all were skipped.
+// first returns the first version that was not skipped, and whether it is unjudged; empty if all were skipped.
 func (s *Search) first(versions []string) (version string, unjudged bool) {
 	for _, v := range versions {
 		if s.outcomes[v] != Skipped {
@@ -151,7 +150,7 @@ func (s *Search) open(versions []string) []string {
 	return slices.DeleteFunc(slices.Clone(versions), func(v string) bool { return s.outcomes[v] != "" })
 }
 
-// undecided are the open versions of a branch around a change; none if no version differs.
+// undecided are the unjudged versions of a branch around a change; none if no version differs.
 func (s *Search) undecided(b branch) []string {
 	last, next, ok := s.change(b)
 	if !ok {
@@ -160,8 +159,8 @@ func (s *Search) undecided(b branch) []string {
 	return s.open(b.versions[last+1 : next])
 }
 
-// change is where the outcome of a branch changes, as far as is known: the indexes of the last version that is like
-// the first one and of the first one that differs.
+// change returns the indexes of the last version with the outcome of the branch's first version, and of the first
+// version that differs, as far as is known.
 func (s *Search) change(b branch) (last, next int, ok bool) {
 	var begun Outcome
 	for i, v := range b.versions {
@@ -176,24 +175,22 @@ func (s *Search) change(b branch) (last, next int, ok bool) {
 	return 0, 0, false
 }
 
-// Result is the result of a search.
 type Result struct {
-	// Alike is the outcome of both ends and of those of each branch, if it is the same. Then no other is searched.
+	// Alike is the outcome if both ends of every branch have the same. Then no version in between is searched.
 	Alike Outcome
-	// Unjudged are the versions of branches between ends that are alike in which none could be judged.
+	// Unjudged are, with Alike, the versions of branches in which no version could be judged.
 	Unjudged []string
-	// Changes are where the outcome changes, lowest first; none: none was judged. Between alike ends it came and went.
+	// Changes are where the outcome changes, lowest first. If both ends are alike, the incident came and went.
 	Changes []Change
 }
 
-// Change is a change of the outcome.
 type Change struct {
-	// Last is the last version before the change, in First's branch or the one before. First is the first after it.
+	// Last is the last version before the change, in First's branch or an older one. First is the first one after it.
 	Last, First string
 	Outcome     Outcome
-	// Between are the skipped versions that may have brought the change instead of First: those before it in its
-	// branch, and those of branches in between in which no version could be judged. Where Last is of another branch,
-	// they begin with the releases of that branch before the first one that was judged, also below the range.
+	// Between are the skipped versions that may have brought the change instead of First: versions before First in its
+	// branch, and branches in between without a judged version. If Last is of another branch, they begin with the
+	// releases before the first judged version of Last's branch, also below the range.
 	Between []string
 }
 
@@ -251,8 +248,8 @@ func (s *Search) Result() Result {
 	return r
 }
 
-// unknownHead are the releases of a branch before the first version that was judged. Pre-releases are left out: the
-// release that they lead to has what they have.
+// unknownHead are the releases of a branch before its first judged version. Pre-releases are left out: their release
+// has the same changes.
 func (s *Search) unknownHead(i int) []string {
 	b := s.branches[i]
 	first, _ := s.first(b.versions)

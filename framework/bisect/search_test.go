@@ -10,7 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// play searches to the end, and returns which versions were asked for. Others than those in truth are skipped.
+// play searches to the end, and returns which versions were asked for. Versions that truth does not have are skipped.
 func play(t *testing.T, s *Search, truth map[string]Outcome) []string {
 	t.Helper()
 	var asked []string
@@ -108,7 +108,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// Every change that is found is one, and no version in between could have been judged.
+// Every change that is found is real, and no version in between could have been judged.
 func TestAnyHistory(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 14))

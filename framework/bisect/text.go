@@ -17,7 +17,7 @@ import (
 // perLine is how many versions a line of a terminal holds.
 const perLine = 10
 
-// WriteByMinor adds one line per minor to a table, or several. label is how a version is written; nil: as it is.
+// WriteByMinor adds one or more lines for each minor to a table. label returns how a version is written; may be nil.
 func WriteByMinor(table io.Writer, indent string, versions []string, label func(version string) string) {
 	for len(versions) > 0 {
 		minor := Minor(versions[0])
@@ -38,7 +38,7 @@ func WriteByMinor(table io.Writer, indent string, versions []string, label func(
 	}
 }
 
-// Minor is the minor of a version, such as 1.11.
+// Minor returns 1.11 of 1.11.3.
 func Minor(version string) string { return strings.TrimPrefix(semver.MajorMinor("v"+version), "v") }
 
 // WritePlan writes which versions are searched, and how many runs that takes.

@@ -21,8 +21,8 @@ func git(t *testing.T, dir string, args ...string) {
 	}
 }
 
-// repository makes the repository of an archive: files below before are of main alone, those below after of a branch,
-// and the others of both. The branch is committed, and main has gone on since.
+// repository makes the repository of an archive: main alone has the files below before/, a branch alone has the files
+// below after/, and both have the others. The branch is committed, and main has newer commits.
 func repository(t *testing.T, archive *txtar.Archive) string {
 	dir := t.TempDir()
 	git(t, dir, "init", "--quiet", "--initial-branch=main")
@@ -33,7 +33,7 @@ func repository(t *testing.T, archive *txtar.Archive) string {
 			switch first {
 			case side:
 			case "before":
-				os.Remove(filepath.Join(dir, rest)) // if it is there before
+				os.Remove(filepath.Join(dir, rest)) // before may have it
 				continue
 			case "after":
 				continue
@@ -73,7 +73,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// What is not committed counts too, of the components that are asked for. A link does not lead out of the repository.
+// Uncommitted changes count too, for the requested components. A link is not followed out of the repository.
 func TestPlanOfWorkTree(t *testing.T) {
 	dir := repository(t, txtar.Parse([]byte("-- a.yaml --\nimage: coredns/coredns:1.12.1\nother: quay.io/cilium/cilium:v1.18.6\n")))
 	outside := must.Write(t, filepath.Join(t.TempDir(), "values.yaml"), "password: hunter2\n")

@@ -38,24 +38,25 @@ func at(node map[string]any, path string) string {
 	}
 }
 
-// place is where a version of a component stands.
+// place is where a file states a version of a component.
 type place struct {
 	*document
 	component string
 	written   string // the version as it is written
-	// entry are the names of list elements, and of documents in strings, that lead to it: others may be added.
+	// entry is the path to the place by the names of list elements and of documents in strings. Without indexes it
+	// stays the same when elements are added.
 	entry []string
 	// node is the mapping that names the component; nil if a single string does.
 	node map[string]any
 	// key is the name of a variable that has the version.
 	key string
-	// chart is set if the version is that of a Helm chart.
+	// chart is set if the version is a Helm chart's.
 	chart bool
-	// source is what else states the version: the OCIRepository or HelmChart of a HelmRelease, or a variable. missing
-	// is set if there is none, disabled if the component is not installed.
+	// source is another place that states the version: the OCIRepository or HelmChart of a HelmRelease, or a variable.
+	// missing is set if the source is not found, disabled if the component is not installed.
 	source            *place
 	missing, disabled bool
-	// way is the source, if the same place has several.
+	// way names the source if the same place has several sources.
 	way string
 }
 
@@ -64,7 +65,7 @@ func (p *place) String() string {
 	return strings.TrimSuffix(p.file+": "+strings.Join(words, ", "), ": ")
 }
 
-// components are charts, variables without their end, and kinds that state the version of Kubernetes.
+// components maps names of charts, beginnings of variables, and kinds that state Kubernetes' version to components.
 var components = map[string]string{
 	"cilium": "cilium", "metallb": "metallb", "calico": "calico", "tigera-operator": "calico", "tigera": "calico", "coredns": "coredns",
 	"kube-proxy": "kube-proxy", "kubeproxy": "kube-proxy", "kube-router": "kube-router", "kuberouter": "kube-router",
@@ -76,11 +77,11 @@ var (
 	variableName = regexp.MustCompile(`^(\w+?)(?:helm|chart|image)*(?:version|tag)$`)
 	// variable finds the last part of the name of the first variable of a template.
 	variable = regexp.MustCompile(`[#${]+[-\s]*\$?[\w.]*?(\w+)(?:[^\w.]|$)`)
-	// mention finds the components in a text. Every document of a place has one of mentions.
+	// mention finds the components in a text. Every document with a place has a word of mentions.
 	mention    = regexp.MustCompile(`(?i)cilium|metallb|calico|tigera|coredns|kube[-_]?proxy|kube[-_]?router|kubernetes[-_]?version`)
 	mentions   = strings.Fields("cilium metallb calico tigera coredns proxy router kubernetes controlplane chartref")
 	structured = regexp.MustCompile(`(?i)\.(ya?ml|json)(\.\w+)?$`)
-	// prose are files that name versions and install nothing, and what is no text.
+	// prose matches files that name versions and install nothing, and files that are no text.
 	prose = regexp.MustCompile(`(?i)\.(mdx?|txt|rst|adoc|mod|sum|svg|html|css|[gt]z|zip|png|jpe?g|go|py|[cm]?[jt]sx?|rs|java|rb)$|` +
 		`(?i)(^|/)(changelog|package-lock\.json|pnpm-lock\.yaml|([^C/]|C[^h/])[^/]*\.lock)$`)
 	number = regexp.MustCompile(`\d+(?:\.(?:\d+|[x*]))+`)
@@ -93,7 +94,7 @@ func chartOf(name string) string {
 	return components[strings.TrimPrefix(strings.TrimSuffix(base, ".git"), "rke2-")]
 }
 
-// images are the ends of the names of images that have a component's version.
+// images maps ends of names of images, which have a component's version as tag, to components.
 var images = map[string]string{
 	"cilium/cilium": "cilium", "metallb/speaker": "metallb", "metallb/controller": "metallb", "calico/node": "calico",
 	"coredns": "coredns", "kube-proxy": "kube-proxy", "kube-router": "kube-router",
@@ -143,7 +144,7 @@ func template(written string) bool { return strings.ContainsAny(written, "{$#") 
 
 func placesOf(d *document) (all []*place) {
 	proxyless := false
-	// What states no version, such as a branch, is no place.
+	// A text that states no version, such as a branch, is no place.
 	add := func(p place) {
 		if p.component != "" && (number.MatchString(p.written) || template(p.written) || strings.HasPrefix(p.written, "sha256:")) {
 			p.document = d
@@ -163,7 +164,7 @@ func placesOf(d *document) (all []*place) {
 				if pair.name == "name" {
 					p.key = at(node, "name")
 				}
-				// A chart of one's own may have the name of the vendor's.
+				// A user's own chart may have the name of the vendor's chart.
 				own := len(entry) == 0 && path.Base(d.file) == "Chart.yaml" && strings.TrimPrefix(at(node, "appVersion"), "v") != p.written
 				if p.component != "" && p.written != "" && at(node, pair.unless) == "" && !own {
 					add(p)

@@ -21,8 +21,8 @@ import (
 // Plan is what a change of a repository does to the components that relapse knows.
 type Plan struct {
 	Raises []Raise
-	// NotRead says why versions that have changed were not read: the plan lacks upgrades. Lines are of files in
-	// unknown forms: it may lack upgrades. Notes are about what is added and removed.
+	// NotRead says why changed versions were not read: the plan lacks upgrades. Lines are changed lines of files in
+	// unknown forms: the plan may lack upgrades. Notes are about added and removed components.
 	NotRead, Lines, Notes []string
 	about, base           string
 }
@@ -36,10 +36,10 @@ type Raise struct {
 	Before, After Values
 }
 
-// change is a place before and after; one of them is nil if it is new or gone.
+// change is a place before and after the change; before is nil if the place is new, after if it is gone.
 type change struct{ before, after *place }
 
-// Plan compares both trees. Of names, if there are any, it takes those components alone.
+// Plan compares both trees. If there are names, it takes only the components with these names.
 func (r *Repository) Plan(names ...string) Plan {
 	p := Plan{about: cmp.Or(strings.Join(names, " or "), "a component that relapse knows"), base: r.base}
 	wanted := func(component string) bool { return len(names) == 0 || slices.Contains(names, component) }
@@ -51,7 +51,7 @@ func (r *Repository) Plan(names ...string) Plan {
 		}
 	}
 	isSource := func(place *place) bool { return place.source == nil && sources[place.String()] }
-	// read are the numbers of places that change, by folder: a Chart.lock is beside its Chart.yaml.
+	// read are the changed places' versions, by folder: a Chart.lock is beside its Chart.yaml.
 	read := map[string]bool{}
 	changes := r.paired(slices.DeleteFunc(before, isSource), slices.DeleteFunc(after, isSource))
 	for _, c := range changes {
@@ -90,7 +90,7 @@ func (p *Plan) compare(r *Repository, c change, all []change, lines []line) {
 	}
 	if c.before == nil || c.after == nil {
 		says := fmt.Sprintf("%s: %s %s is %s", one, one.component, one.written, how)
-		replaces := func(o change) bool { // a place in the other tree alone
+		replaces := func(o change) bool { // only the other tree has the place
 			p := cmp.Or(o.before, o.after)
 			return p == cmp.Or(o.after, o.before) && (o.after == nil) != (c.after == nil) && p.component == one.component && p.written != one.written
 		}
@@ -128,7 +128,7 @@ func (p *Plan) compare(r *Repository, c change, all []change, lines []line) {
 	}
 }
 
-// join makes one of raises of which one qualification is enough: with the same values, or beside unknown ones.
+// join merges raises that one qualification covers: raises with the same values, and raises with unknown values.
 func (p *Plan) join() {
 	all := p.Raises
 	slices.SortStableFunc(all, func(a, b Raise) int { return len(b.After.Files) - len(a.After.Files) })
@@ -149,14 +149,15 @@ func (p *Plan) join() {
 	}
 }
 
-// key is equal for raises of which one qualification is enough.
+// key is equal for raises that one qualification covers.
 func (r Raise) key() string {
 	text, _ := json.Marshal([]any{r.Component, r.From, r.To, r.Before.all, r.After.all, r.After.NotRead, r.After.read})
 	return string(text)
 }
 
-// paired pairs the places of both trees: by file, document and entry; what is the same in another file; and by the
-// component in a file. A file is followed to a folder in its own or above it: another is that of another cluster.
+// paired pairs the places of both trees: by file, document and entry; then by version, document and entry in another
+// file; then by component in a file. A renamed file is followed only to a folder above or below its own: any other
+// folder belongs to another cluster.
 func (r *Repository) paired(before, after []*place) (all []change) {
 	renamed := map[string]string{}
 	for _, p := range r.patches {
@@ -195,7 +196,7 @@ func (r *Repository) paired(before, after []*place) (all []change) {
 	return all
 }
 
-// places are those in all files that may name a component.
+// places are the places in all files, sorted by file.
 func (t *tree) places() (all []*place) {
 	documents := t.naming(mentions...)
 	for _, d := range documents {
@@ -209,7 +210,7 @@ func (t *tree) places() (all []*place) {
 	return all
 }
 
-// resolved has what the nearest variables state in place of their names.
+// resolved replaces names of variables by what the nearest variable of the name states.
 func resolved(places []*place) (all []*place) {
 	for _, p := range places {
 		found := variable.FindStringSubmatch(p.written)
@@ -232,7 +233,7 @@ func resolved(places []*place) (all []*place) {
 	return all
 }
 
-// referring are the places of a HelmRelease that takes its chart from another object, with what that one states.
+// referring are the places of a HelmRelease that takes its chart from another object, with that object's version.
 func referring(d *document, all []*place) (releases []*place) {
 	kind, name := d.at("spec.chartRef.kind"), d.at("spec.chartRef.name")
 	if d.at("kind") != "HelmRelease" || name == "" {
@@ -257,8 +258,8 @@ func referring(d *document, all []*place) (releases []*place) {
 	return releases
 }
 
-// line is one in which a version changes that is read from no place, and the components that are named beside it. It
-// keeps an unknown form from passing for no change.
+// line is a changed line with a version that no place has, and the components that are named near it. So a change in
+// an unknown form does not pass for no change.
 type line struct {
 	file, text string
 	components []string
@@ -269,11 +270,11 @@ func (l line) sets(written string) bool {
 	return found != nil && regexp.MustCompile(`(?i)\b`+found[1]+`["']?\s*[:=]`).MatchString(l.text)
 }
 
-// unread are such lines. read has numbers that are read from places, by folder.
+// unread are the changed lines with versions that no place has. read has the places' versions, by folder.
 func (r *Repository) unread(read map[string]bool) (all []line) {
 	for _, p := range r.patches {
 		for _, hunk := range p.hunks {
-			_, hunk, _ = strings.Cut(hunk, "\n") // its header has a line that does not change
+			_, hunk, _ = strings.Cut(hunk, "\n") // the header quotes a line that does not change
 			unread := func(text string) []string {
 				return each.Where(versions(path.Base(p.is), text), func(number string) bool {
 					return !read[path.Dir(p.was)+" "+number] && !read[path.Dir(p.is)+" "+number]
@@ -295,7 +296,7 @@ func (r *Repository) unread(read map[string]bool) (all []line) {
 	return all
 }
 
-// noVersion finds lines of files whose numbers are no versions of components: comments, actions, a chart's own version.
+// noVersion matches lines whose numbers are no versions of components: comments, actions, a chart's own version.
 var noVersion = regexp.MustCompile(`\n.\s*(#|//)|uses:|^Chart\.yaml\n.version:`)
 
 // versions are the numbers in a line of a file's patch that may be versions: addresses are none.
@@ -317,7 +318,7 @@ func named(text string) []string {
 	return each.Once(all)
 }
 
-// Write prints the plan. Of values it prints no more than names; a line in which a version changes is printed.
+// Write prints the plan, with changed lines and with names of values. It prints no value.
 func (p Plan) Write(out io.Writer) {
 	line := func(name, text string) { fmt.Fprintln(out, plain.Line(fmt.Sprintf("  %-7s %s", name, text))) }
 	for _, r := range p.Raises {

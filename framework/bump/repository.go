@@ -61,7 +61,7 @@ func Open(ctx context.Context, dir, base string) (*Repository, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A file whose type changes has two patches, and is read as removed and added.
+	// A file whose type changes has two patches: it is removed and added.
 	text, err := r.git(ctx, append(diff, "--text", "--unified=12", "--diff-filter=t", commit)...)
 	patches := strings.Split("\n"+text, "\ndiff --git ")[1:]
 	before := maps.Clone(after)
@@ -121,7 +121,7 @@ func (r *Repository) workTree(ctx context.Context) (map[string]string, error) {
 	return texts, err
 }
 
-// naming are the documents of the files whose names or texts, in lower case, have one of some words.
+// naming are the documents of all files that have one of some words in their names or texts, in any case.
 func (t *tree) naming(words ...string) (all []*document) {
 	for _, file := range slices.Sorted(maps.Keys(t.texts)) {
 		if !structured.MatchString(file) {
@@ -135,7 +135,7 @@ func (t *tree) naming(words ...string) (all []*document) {
 	return all
 }
 
-// documents are those of a file; none if it is no YAML: it is compared as text.
+// documents are the documents of a file; none if it is no YAML: then it is compared as text.
 func (t *tree) documents(file string) []*document {
 	key := file + "\n" + t.texts[file]
 	if _, known := t.parsed[key]; !known {
@@ -145,7 +145,7 @@ func (t *tree) documents(file string) []*document {
 	return t.parsed[key]
 }
 
-// like are the documents, or the places in them, of a kind, namespace and name.
+// like are the documents, or the places in documents, with a kind, namespace and name.
 func like[T interface{ at(path string) string }](all []T, kind, namespace, name string) []T {
 	return each.Where(all, func(d T) bool {
 		other := d.at("metadata.namespace")
@@ -153,7 +153,7 @@ func like[T interface{ at(path string) string }](all []T, kind, namespace, name 
 	})
 }
 
-// nearest are those with the most folders in common with a document.
+// nearest are the documents, or places, that have the most folders in common with a document.
 func nearest[T interface{ common(other *document) int }](all []T, to *document) []T {
 	closest := 0
 	for _, d := range all {
@@ -171,7 +171,7 @@ func (d *document) common(other *document) (n int) {
 	return n
 }
 
-// object is the document of a kind and name that is nearest to another one; nil if that is in doubt.
+// object is the document with a kind and name that is nearest to another document; nil if several are equally near.
 func (t *tree) object(kind, name string, of *document) *document {
 	found := nearest(like(t.naming(name), kind, of.at("metadata.namespace"), name), of)
 	apart := func(d *document) bool {

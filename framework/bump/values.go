@@ -25,22 +25,22 @@ type Values struct {
 	// NotRead are sentences about values that are not read.
 	NotRead []string
 	all     map[string]any
-	read    bool // they are known, even if there are none
+	read    bool // the values are known; there may be none
 }
 
-// releases are the kinds, and the keys of documents without one, which have the values of their charts.
+// releases are the kinds, and the keys of documents without a kind, that have values of charts.
 var releases = []string{"HelmRelease", "Application", "ApplicationSet", "HelmChart", "HelmChartProxy", "helmCharts", "releases", "helm"}
 
 // installed reports whether relapse installs a component by its chart, with values.
 func installed(component string) bool { return component == "cilium" || component == "metallb" }
 
-// isBase reports whether an object states its chart, which a patch of it does not.
+// isBase reports whether an object states its chart. A patch of the object does not.
 func (d *document) isBase() bool {
 	_, several, _ := unstructured.NestedFieldNoCopy(d.root, "spec", "sources")
 	return several || d.at("spec.chart")+d.at("spec.chart.spec.chart")+d.at("spec.chartRef.name")+d.at("spec.source.chart") != ""
 }
 
-// values are those of the chart at a place.
+// values are the values of the chart at a place.
 func (t *tree) values(p *place) (v Values) {
 	kind := p.at("kind")
 	if !p.chart || !installed(p.component) {
@@ -52,12 +52,12 @@ func (t *tree) values(p *place) (v Values) {
 	}
 	file := releasefile.File{Name: p.file, Tree: t.texts, Find: find, Origin: t.origin}
 	root := maps.Clone(p.root)
-	for _, list := range []string{"helmCharts", "releases"} { // of which others may be of the same chart
+	for _, list := range []string{"helmCharts", "releases"} { // other elements may have the same chart
 		if root[list] != nil {
 			root[list] = []any{p.node}
 		}
 	}
-	// Of objects of the same name, those that state no chart are patches of those that do.
+	// An object that states no chart is a patch of the object with the same name that states one.
 	same := each.Where(like(t.naming(p.at("metadata.name")), kind, p.at("metadata.namespace"), p.at("metadata.name")),
 		func(d *document) bool { return kind != "" && d.String()+d.file != p.document.String()+p.file })
 	bases := each.Where(same, (*document).isBase)

@@ -64,7 +64,7 @@ func aftermath(facts ...framework.Check) change {
 	return func(_ *world, s *framework.Script) { s.Aftermath = facts }
 }
 
-// askedUnavailable makes the sources unavailable for a time, and then asks what only they show.
+// askedUnavailable makes the sources unavailable for a time, and then makes a check that needs them.
 func askedUnavailable(lasting time.Duration) change {
 	return func(w *world, s *framework.Script) {
 		s.Aftermath = []framework.Check{
@@ -77,7 +77,7 @@ func askedUnavailable(lasting time.Duration) change {
 	}
 }
 
-// passing holds when a time has passed since it was first asked, and does something then.
+// passing holds when a time has passed since it was first asked. The first call calls first.
 func passing(lasts time.Duration, first func()) framework.Condition {
 	var asked time.Time
 	return func(context.Context, *framework.Run) (bool, string, error) {
@@ -89,7 +89,7 @@ func passing(lasts time.Duration, first func()) framework.Condition {
 	}
 }
 
-// precursor is a harmless one, which does this.
+// precursor adds a harmless precursor that does something.
 func precursor(do func(*world), edit func(*framework.Precursor)) change {
 	return func(w *world, s *framework.Script) {
 		f := framework.Fault{Name: "silence", Inject: doing(func() { do(w) }), TookEffect: holdsNow(true), Undo: doing(w.heals)}
@@ -106,7 +106,7 @@ func asserting(holds framework.Condition) func(*framework.Precursor) {
 	}
 }
 
-// unread has no source answer any more, and unreadFor for a time.
+// unread stops all sources from answering, unreadFor for a time.
 func unread(w *world) { w.losesSources("no answer within 1s") }
 
 func unreadFor(d time.Duration) func(*world) {
@@ -148,7 +148,7 @@ var (
 	broken    = func() error { return errBroken }
 )
 
-// observing has an outage count that is as long, and effects of the fault be observed for a time; 0: as long as ever.
+// observing sets MinOutage, and how long effects of the fault are observed (0: as before).
 func observing(minOutage, lasting time.Duration, do func(*world)) change {
 	return func(w *world, s *framework.Script) {
 		s.MinOutage, s.Observe = minOutage, cmp.Or(lasting, s.Observe)
@@ -160,7 +160,7 @@ func says(holds bool, saw string) framework.Condition {
 	return func(context.Context, *framework.Run) (bool, string, error) { return holds, saw, nil }
 }
 
-// unseen cannot be looked at, whatever it was seen as.
+// unseen is a condition that cannot be checked.
 func unseen(holds bool, saw string) framework.Condition {
 	return func(context.Context, *framework.Run) (bool, string, error) { return holds, saw, errBroken }
 }
@@ -171,7 +171,7 @@ func refuses(why string) change {
 	}
 }
 
-// ineffective is a fault that does not take hold, and uninstalled a version that cannot be installed.
+// ineffective has the fault take no effect, and uninstalled has the installation fail.
 func ineffective(_ *world, s *framework.Script) { s.Fault.TookEffect = holdsNow(false) }
 func uninstalled(_ *world, s *framework.Script) { then(&s.Install, broken) }
 
@@ -191,12 +191,12 @@ func onInject(do func(*world)) change {
 	}
 }
 
-// survives makes a race of the fault with rounds of this length. It strikes in that one, if so many are due.
+// survives makes the fault a race with rounds of a length. The incident occurs in the round strikes, if it is due.
 func survives(strikes int, round time.Duration) change {
 	return func(w *world, s *framework.Script) {
 		rounds := 0
 		s.Trials = &framework.Trials{
-			// So many that one round convinces: the slowest affected one decides.
+			// With this rate one round convinces: the slowest affected variant decides.
 			Unit: "minute", Rates: framework.Rates{"": {{Trials: 1, Occurred: true, Count: 400}}},
 			Result: func() (int, bool) { return rounds, rounds == strikes },
 		}
@@ -221,7 +221,7 @@ func undoing(undo func() error) change {
 	}
 }
 
-// cutOffAfter cuts off a probe that must lose nothing, some time after the fault and for good.
+// cutOffAfter cuts off an unaffected probe for good, some time after the fault.
 func cutOffAfter(begins time.Duration) change {
 	return observing(5*time.Second, 14700*time.Millisecond, func(w *world) { after(begins, func() { w.loses(outToB) }) })
 }
@@ -427,7 +427,7 @@ func testCases() []testCase {
 		}},
 		{name: "the symptom takes its time, and does not have it", status: 1,
 			old: onInject(func(w *world) { after(20*time.Second, func() { w.breaks(outToA) }) })},
-		// On a busy machine. What seemed to be lost must not end the wait for the symptom.
+		// On a busy machine: late packets must not end the wait for the symptom.
 		{name: "packets that are late, and later on the symptom", status: 0,
 			old: onInject(func(w *world) { w.delays(outToA); after(2*time.Second, func() { w.breaks(outToA) }) })},
 		{name: "left alone for a minute", options: Options{Wait: time.Minute}, remedies: true, status: 0},
@@ -618,7 +618,7 @@ func describe(t *testing.T, p played) string {
 	return text.String()
 }
 
-// checkJUnit: no CI must take for passed what was not judged, nor for failed what did not come to a verdict.
+// checkJUnit: a test without a verdict must neither pass nor fail in a CI.
 func checkJUnit(t *testing.T, dir string, r report.Report) {
 	t.Helper()
 	var all reporters.JUnitTestSuites
@@ -639,7 +639,7 @@ func checkJUnit(t *testing.T, dir string, r report.Report) {
 	}
 }
 
-// slowLabs take a minute to stop bringing up a lab, and then it is there.
+// slowLabs are labs whose Up goes on for a minute after its context has ended, and succeeds.
 type slowLabs struct{ *fakeLabs }
 
 func (l slowLabs) Up(ctx context.Context, s framework.Scenario, variants []framework.Variant, reuse bool) (Lab, error) {
@@ -648,7 +648,7 @@ func (l slowLabs) Up(ctx context.Context, s framework.Scenario, variants []frame
 	return l.fakeLabs.Up(ctx, s, variants, reuse)
 }
 
-// The lab that a given up step still brings up must be removed after that, not before.
+// The lab that an abandoned step still brings up must be removed after that, not before.
 func TestFinishWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -660,7 +660,7 @@ func TestFinishWaits(t *testing.T) {
 	})
 }
 
-// finishes gives up a step that is at work, and sees that the lab goes after it.
+// finishes abandons a running step, and checks that the lab goes down after it.
 func finishes(t *testing.T, e *Execution, labs *fakeLabs, step func() error, giveUp func()) {
 	t.Helper()
 	ended := make(chan error, 1)

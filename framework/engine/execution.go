@@ -49,16 +49,15 @@ type Execution struct {
 	report report.Report
 	// parallel are the variants or the lanes that run in parallel; nil if none do.
 	parallel *parallel
-	// mu guards what they share: broken, notStored, cpu, the report until Finish, and results and trials of variants.
+	// mu guards broken, notStored, cpu, the report until Finish, and the results and trials of variants.
 	mu sync.Mutex
 	// withoutPage leaves the preliminary page out: most tests do not read it.
 	withoutPage bool
 	// writing keeps two variants from writing the report at once.
 	writing sync.Mutex
-	// broken is why the run cannot continue. notStored is set if the reason is that results cannot be stored.
+	// broken is why the run cannot continue. notStored is set if the reason is a result that cannot be stored.
 	broken    error
 	notStored bool
-	// left is why the end failed: parts of the lab may be left, or no report was written.
 	left error
 }
 
@@ -67,11 +66,10 @@ type Step struct {
 	// Scope is the case that the step belongs to (verdict.Case.Label), "lab", or "second lab".
 	Scope string
 	Name  string
-	// Run carries it out. The error is a *Skipped if there is nothing to do.
+	// Run carries out the step. The error is a *Skipped if there is nothing to do.
 	Run func(ctx context.Context) error
 }
 
-// Names of the lab's steps.
 const (
 	labImages   = "images are there"
 	labUp       = "lab is up"
@@ -103,7 +101,7 @@ func New(s framework.Scenario, labs Labs, o Options) *Execution {
 	e.labStep(first, labImages, e.prepare)
 	e.labStep(first, labUp, e.bringUp)
 	e.planVariants(chosen)
-	if !e.HasSecondLab() { // otherwise each lane ends with this step
+	if !e.HasSecondLab() { // with a second lab each lane ends with this step
 		e.labStep(first, e.lastStepName(), e.releaseLab)
 	}
 	return e
@@ -156,7 +154,7 @@ func (e *Execution) Steps() []Step { return e.steps }
 // Dir is the folder of the run; empty if nothing was written.
 func (e *Execution) Dir() string { return e.dir }
 
-// Report returns the report after Finish; none of a scenario that has not begun, or whose lab another process holds.
+// Report returns the report after Finish. A scenario that has not begun, or whose lab another process uses, has none.
 func (e *Execution) Report() (r report.Report, there bool) {
 	if !e.over { // an abandoned step may still write it
 		return report.Report{}, false
@@ -240,12 +238,12 @@ func (e *Execution) acquire(ctx context.Context) error {
 	}
 }
 
-// labStep plans a step of a lab. If it fails, the run is broken.
+// labStep plans a step of a lab before or after its variants' steps. If it fails, the run is broken.
 func (e *Execution) labStep(l *lane, name string, do func(context.Context, *lane) error) {
 	e.add(Step{Scope: l.scope, Name: name}, e.onLab(l, name, do, e.Broken, e.setBroken))
 }
 
-// laneStep plans such a step among those of the lane's variants. If it fails, the lane is broken; the other goes on.
+// laneStep plans a step of a lab among its variants' steps. If it fails, the lane is broken; the other lane goes on.
 func (e *Execution) laneStep(l *lane, name string, do func(context.Context, *lane) error) {
 	broken := func() error { return errors.Join(e.Broken(), l.runs.broken) }
 	breaks := func(err error) { l.runs.broken = errors.Join(l.runs.broken, err) }
@@ -269,7 +267,7 @@ func (e *Execution) onLab(
 			e.began = time.Now()
 			e.report.Started = e.began
 		}
-		// In the first step, so that a run that is killed while its lab comes up has a report, too.
+		// The first step makes the folder, so that a run that is killed while its lab comes up has a report, too.
 		if err := e.openFolder(); err != nil {
 			return err
 		}
@@ -320,7 +318,7 @@ func (e *Execution) prepare(ctx context.Context, l *lane) error {
 		if !l.isSecond() {
 			r.Timings.Images = time.Since(began).Milliseconds()
 		}
-		// Copies: another goroutine may read the report's.
+		// both makes new maps: another goroutine may read the old ones.
 		r.Images, r.Origins = both(r.Images, p.Digests), both(r.Origins, p.Origins)
 		for _, m := range p.Modules {
 			if !slices.Contains(r.Modules, m) {
@@ -385,7 +383,7 @@ func (e *Execution) keepLogs(ctx context.Context, l *lane) {
 	}
 }
 
-// logsSince is the beginning of this run in the logs of a reused lab; zero for a new one.
+// logsSince is when this run began, if the lab is reused and has older logs; zero for a new lab.
 func (e *Execution) logsSince() time.Time {
 	if e.options.Reuse || e.options.Foreign {
 		return e.began
@@ -422,10 +420,9 @@ func (e *Execution) releaseLab(ctx context.Context, l *lane) error {
 	return errors.Join(closed, lab.Down(ctx))
 }
 
-// Finish judges what was not judged yet, writes the report, and takes the lab down if the last step did not run.
-//
-// It does nothing for a scenario that has not begun, or whose lab another process holds, nor when called again. It
-// waits for an abandoned step; if ctx ends before, Finish must be called again.
+// Finish judges variants without a verdict, writes the report, and takes the lab down if the last step did not run. It
+// does nothing if the scenario has not begun, if another process uses its lab, or when called again. It waits for an
+// abandoned step; if ctx ends before that, Finish must be called again.
 func (e *Execution) Finish(ctx context.Context) {
 	if e.parallel != nil {
 		e.parallel.stop()
@@ -466,7 +463,7 @@ func (e *Execution) Finish(ctx context.Context) {
 	e.report.Verdict = string(e.verdict())
 	e.report.Timings.Total = time.Since(e.began).Milliseconds()
 	if e.dir != "" {
-		if err := e.store(); !e.notStored { // otherwise broken has the error
+		if err := e.store(); !e.notStored { // with notStored broken has the error
 			errs = append(errs, err)
 		}
 	}

@@ -27,14 +27,14 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// world is what a fake lab is like at the moment: which probes lose packets, what the detectors find, which sources
-// do not answer. The steps of a script change it as vendors' programs would. Its clock is that of a bubble.
+// world is the state of a fake lab: which probes lose packets, what the detectors find, which sources do not answer.
+// The steps of a script change it as vendors' programs would. It has the clock of a synctest bubble.
 type world struct {
-	// node is that of the variant whose world it is, where variants run side by side.
+	// node is the node of the variant that has this world, if variants run side by side.
 	node        string
 	mu          sync.Mutex
 	lost        map[string]bool // by the name of the probe
-	late        map[string]bool // probes whose packets are answered late, and in time
+	late        map[string]bool // probes whose packets are answered late, but early enough
 	silent      map[string]bool // probes that send nothing
 	found       []detect.Finding
 	unavailable string // why nothing can be read; empty: all can
@@ -64,12 +64,12 @@ func (w *world) isFrozen(end string) bool {
 	return w.frozen == end
 }
 
-// breaks is the incident: these probes lose their packets, and a little later the detectors find it.
+// breaks is the incident: probes lose their packets, and a little later the detectors find it.
 func (w *world) breaks(probes ...string) {
 	w.loses(probes...)
 	time.AfterFunc(300*time.Millisecond, func() {
 		w.do(func() {
-			if len(w.lost) > 0 { // it may have been healed in the meantime
+			if len(w.lost) > 0 { // false if the world was healed in the meantime
 				w.found = []detect.Finding{theFinding}
 			}
 		})
@@ -98,7 +98,7 @@ func (w *world) delays(probe string) {
 	after(lateFor, func() { w.do(func() { delete(w.late, probe) }) })
 }
 
-// A reply is so late that its packet seemed to be lost, and still counts.
+// A reply is so late that its packet seemed lost, and still counts.
 const (
 	lateBy  = probe.Patience + 250*time.Millisecond
 	lateFor = 100 * time.Millisecond
@@ -118,7 +118,7 @@ const sendsEvery = 50 * time.Millisecond
 
 func after(d time.Duration, do func()) { time.AfterFunc(d, do) }
 
-// leaks makes packets of the lab leave the machine, or ends that if why is empty.
+// leaks makes packets of the lab leave the machine; an empty why stops them.
 func (w *world) leaks(why string) { w.do(func() { w.leak = why }) }
 
 func (w *world) losesSources(why string) { w.do(func() { w.unavailable = why }) }
@@ -140,7 +140,7 @@ var theFinding = detect.Finding{
 	Says: "The route to a is lost.",
 }
 
-// told finds what the world says, in a snapshot: there is a Node for each world, whose UID is what is to be found.
+// told is a detector of the world's findings: a snapshot has a Node for each world, with the findings in its UID.
 type told struct{ *world }
 
 func (told) Name() string             { return "told" }
@@ -161,7 +161,7 @@ func (w *world) nodeName() string { return cmp.Or(w.node, "a") }
 func (w *world) asNode() snapshot.Node {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	text, _ := json.Marshal(w.found) // it has nothing that JSON does not
+	text, _ := json.Marshal(w.found) // cannot fail
 	return snapshot.Node{Name: w.nodeName(), UID: string(text)}
 }
 
@@ -173,8 +173,8 @@ type fakeLabs struct {
 	prepare, up, dial, read, down error
 	// cpu is what the lab and the machine use from one question to the next.
 	cpu, used CPUTime
-	noCPU     error // why that is not known
-	// digests are those of the images that are built, and running is what pods run.
+	noCPU     error // why the CPU time is unknown
+	// digests are the digests of the built images, and running are the images that pods run.
 	digests map[string]string
 	running snapshot.List[snapshot.PodImages]
 
@@ -244,7 +244,7 @@ func (l *fakeLab) CPUTime(context.Context) (CPUTime, error) {
 
 func (l *fakeLab) Open(context.Context, []snapshot.Source, []string) (Reader, error) {
 	if l.read != nil {
-		return (*fakeReader)(nil), l.read // careless, and to be survived
+		return (*fakeReader)(nil), l.read // the engine must survive the nil reader
 	}
 	counting.Lock()
 	defer counting.Unlock()
@@ -263,7 +263,7 @@ func (l *fakeLabs) worldOf(declared []framework.Endpoint) *world {
 	return l.world
 }
 
-// Probes makes an agent for each end, which knows by the addresses what a probe's name is.
+// Probes makes an agent for each end. The agent finds a probe's name by its addresses.
 func (l *fakeLab) Probes(ctx context.Context, _ *framework.Run, declared []framework.Endpoint, probes []probe.Probe) (Probes, error) {
 	names := map[netip.AddrPort]string{}
 	var ends []probe.End
@@ -422,7 +422,7 @@ func (a *fakeAgent) report() {
 	_ = wire.Encode(a.conn, wire.Message{At: now, Report: &r}) // the harness may have gone
 }
 
-// Probes of the fake scenario, and those of them that lose packets in its incident.
+// Probes of the fake scenario, and the probes that lose packets in its incident.
 const (
 	outToA = "out->a"
 	outToB = "out->b"

@@ -31,7 +31,7 @@ func (v *variantRun) baseline(ctx context.Context) error {
 		return err
 	}
 	v.MarkPackets(history.Mark{Moment: history.ProbesClean, Began: called, Bound: baselineWithin})
-	if err == nil { // the time without findings is the same one, unless there were active findings
+	if err == nil { // usually the same time was without findings
 		err = v.untilNoFindings(ctx, history.NoFindings, v.judge.Began(), baselineWithin+v.pollWithin())
 	}
 	v.keep("snapshot-baseline", v.watch.last())
@@ -120,7 +120,7 @@ func (v *variantRun) precursor(ctx context.Context, form framework.Precursor) er
 	return v.takeBack(ctx, form)
 }
 
-// takeBack undoes a precursor that must be gone before the rest of the script runs.
+// takeBack undoes a precursor, before the rest of the script runs.
 func (v *variantRun) takeBack(ctx context.Context, form framework.Precursor) error {
 	if !form.Undone || v.c.Ablate == verdict.AblateFault {
 		return nil
@@ -164,8 +164,8 @@ func (v *variantRun) fault(ctx context.Context) error {
 	return v.untilPolled(ctx, injected) // later steps must not read an older snapshot
 }
 
-// symptom waits until every probe of the incident loses packets. If not all do within the bound, it observes to the
-// end: there is nothing to detect and nothing to remedy.
+// symptom waits until every probe of the incident loses packets. If a probe does not, within the bound, it observes to
+// the end: there is nothing to detect and nothing to remedy.
 func (v *variantRun) symptom(ctx context.Context) error {
 	impacted, faulted := v.c.Impacted(), v.h.Monotonic(v.judge.Faulted())
 	bound := v.judge.Injected().Add(cmp.Or(v.c.Script.SymptomWithin, v.c.Script.Observe))
@@ -181,7 +181,7 @@ func (v *variantRun) symptom(ctx context.Context) error {
 		}
 		v.MarkPackets(history.Mark{Moment: history.Watched, Part: "symptom", Until: watched})
 		names, _ = v.judge.Symptom(v.h.View(), watched)
-		// A packet that seemed to be lost may have been late: the symptom may still come.
+		// A packet that seemed lost may have been late: the symptom may still come.
 		again = err == nil && len(names) < len(impacted) && v.h.Now().Before(bound)
 	}
 	if len(names) == len(impacted) {
@@ -239,7 +239,7 @@ func (v *variantRun) remedy(ctx context.Context, r framework.Remedy, id framewor
 	if err != nil {
 		return err
 	}
-	// After a remedy that could not be judged, no other is tried: no undo is needed.
+	// After a remedy that could not be judged, no other remedy is tried: no undo is needed.
 	var entry report.Remedy
 	tried := v.judge.Tried(r, v.h.UnderWay(id), &entry)
 	if r.Undo == nil || v.c.Ablate == verdict.AblateRemedy || tried != nil && !errors.Is(tried, verdict.ErrNotAsExpected) {
@@ -296,7 +296,7 @@ func (v *variantRun) watchRecovery(ctx context.Context, r framework.Remedy, bega
 	if err := v.untilNoFindings(ctx, history.NoFindings, began, bound); err != nil {
 		return err
 	}
-	until := v.h.Now() // packets that seem to be lost may be late
+	until := v.h.Now() // packets that seem lost may be late
 	if err := v.UntilKnown(ctx, until); err != nil {
 		return err
 	}
@@ -313,7 +313,7 @@ func (v *variantRun) watchNoRecovery(ctx context.Context, r framework.Remedy, _ 
 	if v.c.Ablate == verdict.AblateDetector {
 		return nil
 	}
-	// After a change findings may be pending, so that none is active for a moment; and a source may be unavailable.
+	// After a change there may be no active finding for a moment: findings are pending, or a source is unavailable.
 	since := v.h.Now()
 	return v.untilFound(ctx, history.StillFound, "findings that persist", since, v.pollWithin(), func(saw history.View) bool {
 		return v.judge.StillReported(saw, since)

@@ -33,13 +33,13 @@ type Lab interface {
 	Attach(r *framework.Run)
 	// Probes finds endpoints, connects to their agents, and declares probes among them. The caller must close them.
 	Probes(ctx context.Context, r *framework.Run, ends []framework.Endpoint, probes []probe.Probe) (Probes, error)
-	// Open makes a reader of these sources, without the nodes of others. The caller must close it.
+	// Open makes a reader of sources, without other variants' nodes. The caller must close it.
 	Open(ctx context.Context, sources []snapshot.Source, others []string) (Reader, error)
 	// Guests are the nodes with a kernel of their own.
 	Guests(ctx context.Context) ([]report.Guest, error)
 	// CPUTime is the CPU time that the lab and the machine have used so far.
 	CPUTime(ctx context.Context) (CPUTime, error)
-	// Logs are the logs of the lab since a time (zero: all), by name, without the nodes of others.
+	// Logs are the logs of the lab since a time (zero: all), by name, without other variants' nodes.
 	Logs(ctx context.Context, since time.Time, others []string) (map[string]string, error)
 	// Release leaves the lab running, for another process.
 	Release()
@@ -47,20 +47,19 @@ type Lab interface {
 	Down(ctx context.Context) error
 }
 
-// Probes are probes between endpoints of a lab. *probe.Set implements it, with the methods of that name.
+// Probes are probes between endpoints of a lab. *probe.Set implements it.
 type Probes interface {
 	Start(ctx context.Context) error
 	Timelines() []probe.Timeline
 	WaitClean(ctx context.Context, names []string, window, bound time.Duration) (time.Time, error)
 	WaitOutage(ctx context.Context, names []string, since time.Time, lasting, bound time.Duration) (time.Time, error)
 	Stop(ctx context.Context, names ...string) error
-	// Close disconnects from the endpoints.
 	Close() error
 }
 
 // CPUTime is summed over CPUs since a fixed moment in the past.
 type CPUTime struct {
-	// Lab is what the lab's containers have used, Machine what was used in all, and All the time with idle.
+	// Lab is the time of the lab's containers, Machine the time of all processes, and All includes idle time.
 	Lab, Machine, All time.Duration
 }
 

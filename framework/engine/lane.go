@@ -11,16 +11,16 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// lane is a lab of an execution with its variants. A second one comes up when the first lab is up, so that images
-// that only it needs are built while the first one's variants run.
+// lane is a lab of an execution with its variants. A second lab comes up after the first one, so that images that only
+// the second lab needs are built while variants run on the first one.
 type lane struct {
 	scope    string             // of the lab's steps
 	scenario framework.Scenario // with the lab's name and networks
 	variants []framework.Variant
 	lab      Lab  // nil while it is not up
-	held     bool // another process holds a lab of that name
-	// runs are the steps of the variants, if they run in parallel with others: of the last planned variant if each
-	// has its own nodes, of all variants if there are two lanes.
+	held     bool // another process uses a lab of that name
+	// runs are steps that run in parallel with others, nil if none do: the steps of all the lane's variants if there are
+	// two lanes, else the steps of the last planned variant.
 	runs *parallelRun
 }
 
@@ -54,14 +54,15 @@ func (e *Execution) planLanes(chosen []framework.Variant) {
 // HasSecondLab reports whether variants run in two labs.
 func (e *Execution) HasSecondLab() bool { return len(e.lanes) > 1 }
 
-// sideBySide reports whether variants can run in two labs. Trials of an unaffected one wait for the affected one's.
+// sideBySide reports whether variants can run in two labs. Trials exclude it: an unaffected variant's trials wait for
+// the affected variant's.
 func (e *Execution) sideBySide(chosen []framework.Variant) bool {
 	o := e.options
 	return o.Second != nil && len(chosen) > 1 && !o.Keep && !o.Reuse && !o.Foreign &&
 		!slices.ContainsFunc(chosen, func(v framework.Variant) bool { return v.Script().Trials != nil })
 }
 
-// divide divides variants among two labs, with about as many steps each. The first variant is on the first lab.
+// divide divides variants among two labs, with about the same number of steps. The first variant is on the first lab.
 func (e *Execution) divide(chosen []framework.Variant) (first, second []framework.Variant) {
 	steps := func(v framework.Variant) int {
 		all := 0
@@ -98,7 +99,7 @@ func (l *lane) isLast(v *variantRun) bool {
 	return false
 }
 
-// topology is the second lab's; nil for the first, which has the report's.
+// topology is the second lab's topology. It is nil for the first lab, whose topology the report has.
 func (l *lane) topology() *report.Topology {
 	if !l.isSecond() {
 		return nil
@@ -108,8 +109,8 @@ func (l *lane) topology() *report.Topology {
 
 type cpuUse struct {
 	began   CPUTime                 // when the first lab was up
-	labs    map[*lane]time.Duration // of each lab, before that
-	used    float64                 // by the labs that have ended
+	labs    map[*lane]time.Duration // what each lab had used before
+	used    float64                 // what the ended labs have used since
 	unknown bool
 }
 
@@ -126,7 +127,7 @@ func (e *Execution) startCPU(ctx context.Context, l *lane) {
 		e.cpu.began, e.cpu.labs = now, map[*lane]time.Duration{}
 	}
 	e.cpu.labs[l] = now.Lab
-	if l.isSecond() { // it came up after the first lab
+	if l.isSecond() { // it had used nothing when the first lab was up
 		e.cpu.labs[l] = 0
 	}
 }

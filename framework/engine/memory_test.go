@@ -21,8 +21,8 @@ func heapInUse() uint64 {
 	return stats.HeapAlloc
 }
 
-// A run with --wait 2m keeps 144,000 packets of 12 probes, of which two lose all, and 600 polls, whose findings have
-// another sentence each second, in 10 MiB. Memory grows with the time.
+// A run with --wait 2m needs 10 MiB for 144,000 packets of 12 probes, two of which lose all packets, and for 600 polls,
+// whose findings change each second. Memory grows with the time.
 func TestMemory(t *testing.T) {
 	const wait, most = 2 * time.Minute, 10 << 20
 	synctest.Test(t, func(t *testing.T) {
@@ -83,7 +83,7 @@ func sentences(ctx context.Context, w *world) {
 			f.Says = fmt.Sprintf("The route to %s is lost for %d s: the routers have had no route to it since the session of its announcer ended.", f.Object, n)
 			found = append(found, f)
 		}
-		// Not by do, which notes the traffic of each moment.
+		// w.do would note the traffic of each moment.
 		w.mu.Lock()
 		if len(w.lost) > 0 {
 			w.found = found

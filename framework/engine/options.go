@@ -19,21 +19,20 @@ var ErrInterrupted = errors.New("interrupted")
 // UndoWithin bounds the undo and the removal of the lab after an interrupt or the end of a run's time.
 const UndoWithin = 2 * time.Minute
 
-// Progress shows what runs are doing. Several goroutines call it.
+// Progress shows the progress of runs. Several goroutines call it.
 type Progress interface {
-	// Scenario returns the Progress of one scenario.
 	Scenario(name string) Progress
 	// Plan passes the steps of the run, in order, before the first begins.
 	Plan(steps []Step)
-	// Step begins a step of a scope; done ends it. One that was not planned is part of the current planned step.
+	// Step begins a step of a scope; done ends it. An unplanned step is part of the current planned step.
 	Step(scope, name string) (done func(error))
-	// Over ends a planned step, whether it was begun or not: err is nil, a *Skipped, or the failure.
+	// Over ends a planned step, also one that did not begin: err is nil, a *Skipped, or the failure.
 	Over(scope, name string, err error)
 	// Waits passes the progress of a wait of a scope.
 	Waits(scope string, s await.Sight)
 	// Found passes findings that no earlier poll had; at least one.
 	Found(scope string, findings []detect.Finding)
-	// Loses passes the probes that lose packets now, after each change. None: they get answers again, or have gone.
+	// Loses passes the probes that lose packets, after each change; empty if no probe loses packets any more.
 	Loses(scope string, probes []string)
 	// Note adds a line.
 	Note(scope, text string)
@@ -66,7 +65,6 @@ func (e *Execution) reported(scope, name string, do func(context.Context) error)
 	}
 }
 
-// Options of a run.
 type Options struct {
 	// Output is the folder of the reports: one folder for each scenario, with one for each run in it (report.NewRun).
 	Output string
@@ -76,16 +74,16 @@ type Options struct {
 	Keep bool
 	// Reuse uses a running lab if there is one.
 	Reuse bool
-	// Foreign is set if the lab is somebody else's: it is put back as it was, not taken down.
+	// Foreign is set if the lab is adopted: it is restored, not taken down.
 	Foreign bool
-	// Second is the same scenario with the name and the networks of a second lab, which can be up at the same time:
-	// variants without nodes of their own then run in two labs side by side. Nil: all run in one.
+	// Second is the same scenario with the name and the networks of a second lab, which can be up at the same time.
+	// Variants without nodes of their own then run in two labs side by side. Nil: all variants run in one lab.
 	Second *framework.Scenario
 	// Ablate, Repeat and Wait are as in verdict.Options.
 	Ablate verdict.Part
 	Repeat int
 	Wait   time.Duration
-	// Parameters are those of the scenario, and Versions the chosen ones of components. Both are only recorded.
+	// Parameters are the scenario's, and Versions are the chosen versions of components. Both are only recorded.
 	Parameters, Versions map[string]string
 	// Progress and Log may be nil.
 	Progress Progress

@@ -9,10 +9,10 @@ import (
 	"sync"
 )
 
-// parallel are variants that run in parallel on one lab, or lanes. The steps of the execution wait for theirs.
+// parallel are variants that run in parallel on one lab, or lanes. Each step of the execution waits for its step.
 type parallel struct {
 	all   []*parallelRun
-	apart bool // they are lanes: they do not wait for each other
+	apart bool // lanes, which do not wait for each other
 	begin sync.Once
 	stop  context.CancelFunc
 	// running ends when stop is called.
@@ -24,7 +24,7 @@ type parallel struct {
 	moved chan struct{}
 }
 
-// parallelRun is one of these variants or lanes.
+// parallelRun is a variant, or a lane.
 type parallelRun struct {
 	*parallel
 	steps []*parallelStep
@@ -38,7 +38,7 @@ type parallelRun struct {
 const (
 	// Before the installation, so that the load of others does not disturb it.
 	toInstall = iota
-	// Before the fault, which is injected in all at the same moment.
+	// Before the fault, which is injected in all variants at the same moment.
 	beforeFault
 	// In the fault (Run.Meet).
 	inFault
@@ -103,7 +103,7 @@ func (l *parallelRun) add(do func(context.Context) error) (wait func(context.Con
 		l.start(ctx)
 		select {
 		case <-s.done:
-		case <-l.done: // they ended before this step began
+		case <-l.done: // the step was not begun
 		case <-ctx.Done():
 			l.stop()
 			select {

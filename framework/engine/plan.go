@@ -10,16 +10,16 @@ import (
 	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
-// Plan is a run of steps on a lab under traffic that is no variant. It has no report: its caller judges the history.
+// Plan runs steps on a lab under traffic without a variant. It has no report: its caller judges the history.
 type Plan struct {
 	Scope string
 	// Scenario has the topology of the lab, and one variant with its images.
 	Scenario framework.Scenario
 	// History has begun. Its caller closes it.
 	History *history.History
-	// Secrets are removed from the logs that are kept: programs log their settings.
+	// Secrets are removed from stored logs: programs log their settings.
 	Secrets []string
-	// Steps are those between the lab's.
+	// Steps are the steps between the lab's first and last steps.
 	Steps func(*Session) []PlanStep
 }
 
@@ -27,7 +27,7 @@ type Plan struct {
 type PlanStep struct {
 	ID   framework.StepID
 	Name string
-	// Due reports whether there is something to do then; nil: always.
+	// Due reports, when the step begins, whether there is something to do; nil: always.
 	Due func() bool
 	// Do carries it out. After a verdict.ErrNotAsExpected the plan goes on. Any other error ends it.
 	Do func(context.Context) error
@@ -40,7 +40,7 @@ type planRun struct {
 	lost    error // evidence that could not be stored
 }
 
-// NewPlan plans a plan. It uses the options Output (of the evidence, may be empty), Keep, Reuse, Progress and Log.
+// NewPlan plans a Plan. It uses the options Output (folder of the evidence, may be empty), Keep, Reuse, Progress, Log.
 func NewPlan(p Plan, labs Labs, o Options) *Execution {
 	e := newExecution(p.Scenario, labs, o)
 	e.plan = &planRun{Plan: &p}
@@ -80,7 +80,7 @@ func (e *Execution) planStep(ctx context.Context, l *lane, step PlanStep) error 
 	return err
 }
 
-// closePlan ends the use of the lab by the plan, if there is one. Further calls do nothing.
+// closePlan ends the plan's session, if there is a plan. Further calls do nothing.
 func (e *Execution) closePlan(ctx context.Context) error {
 	if e.plan == nil || e.plan.session.run == nil {
 		return nil

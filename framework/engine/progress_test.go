@@ -18,7 +18,7 @@ type listener struct {
 	mu    sync.Mutex
 	plan  []string
 	over  []string
-	waits map[string]int // those that are not over
+	waits map[string]int // unfinished waits, by scope
 	saw   []string       // scope, what was waited for, and what was seen
 	news  []string       // findings and losses
 }
@@ -78,7 +78,7 @@ func listenTo(t *testing.T, up error) *listener {
 	return l
 }
 
-// Progress gets all steps before the first begins, their results, what they wait for, findings and losses.
+// Progress gets all steps before the first step begins, then their results and waits, findings and losses.
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := listenTo(t, nil)
@@ -97,7 +97,7 @@ func TestProgress(t *testing.T) {
 	})
 }
 
-// Where there is no lab every step is over all the same.
+// If no lab comes up, every step ends all the same.
 func TestProgressWithoutALab(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := listenTo(t, errors.New("no lab"))

@@ -21,12 +21,12 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// Session is the use of a running lab by one script, or by one Plan: probes and polls, history, and evidence.
+// Session is how one script, or one Plan, uses a running lab: with probes and polls, history, and evidence.
 type Session struct {
 	h        *history.History
 	evidence Evidence
 	secrets  []string // of a Plan
-	// unstored gets why evidence could not be stored.
+	// unstored is called with the reason if evidence cannot be stored.
 	unstored func(error)
 
 	lab    Lab            // nil until attach
@@ -107,7 +107,7 @@ func (s *Session) stopProbes(ctx context.Context) error {
 	return err
 }
 
-// StartWatch polls sources, without the sources of other nodes. News gets each poll, and may be nil.
+// StartWatch polls sources, without other variants' nodes. News gets each poll, and may be nil.
 func (s *Session) StartWatch(
 	ctx context.Context, sources []snapshot.Source, others []string, d *history.Detection, news func(history.Poll),
 ) error {
@@ -141,7 +141,7 @@ func (s *Session) closeReader() error {
 func (s *Session) UntilKnown(ctx context.Context, until time.Time) error {
 	bound := max(0, until.Sub(s.h.Now())) + outcomeWithin
 	return await.Until(ctx, "the outcome of the last packets", 50*time.Millisecond, bound, func(context.Context) (bool, string, error) {
-		// Before that there is nothing to see, and in a wait of an hour each copy of the timelines takes some MiB.
+		// Earlier polls would see nothing, and in a wait of an hour each copy of the timelines takes some MiB.
 		if left := until.Sub(s.h.Now()); left > 0 {
 			return false, fmt.Sprintf("packets are watched for %s more", left.Round(time.Second)), nil
 		}
@@ -154,7 +154,7 @@ func (s *Session) UntilKnown(ctx context.Context, until time.Time) error {
 	})
 }
 
-// MarkPackets adds a moment to the history, and what is known then of the packets.
+// MarkPackets adds a moment to the history, with the outcomes of packets that are known then.
 func (s *Session) MarkPackets(m history.Mark) {
 	s.h.AddPackets(s.probes.Timelines())
 	s.h.Mark(m)
@@ -172,7 +172,7 @@ func (s *Session) keep(name string, data any) {
 	}
 }
 
-// shortestSecret is in bytes. Shorter texts are words such as info, without which no log is read.
+// shortestSecret is in bytes. Shorter texts are also words such as info, which logs need.
 const shortestSecret = 8
 
 func (s *Session) keepLogs(ctx context.Context, since time.Time, others []string) error {
@@ -188,7 +188,7 @@ func (s *Session) keepLogs(ctx context.Context, since time.Time, others []string
 	return err
 }
 
-// Evidence is the folder where a run stores what it observed, in files that are numbered in their order.
+// Evidence is the folder where a run stores its observations, in numbered files.
 type Evidence struct {
 	// Dir is made with the first file; if it is empty nothing is stored.
 	Dir    string
@@ -218,7 +218,7 @@ func (e *Evidence) Write(name string, v any) error {
 	}
 	path := filepath.Join(e.Dir, fmt.Sprintf("%02d-%s", e.number.Add(1), name))
 	if err := os.WriteFile(path, text, 0o644); err != nil {
-		_ = os.Remove(path) // leaves room on a full disk for the report
+		_ = os.Remove(path) // makes room on a full disk for the report
 		return fmt.Errorf("writing evidence %q: %w", name, err)
 	}
 	return nil

@@ -64,7 +64,7 @@ func labsRunning(running snapshot.List[snapshot.PodImages]) *fakeLabs {
 	return &fakeLabs{digests: map[string]string{agent1: built1, agent2: built2}, running: running}
 }
 
-// A variant whose pods run another image than the one that was built is unknown, also if its images did not run.
+// A variant is unknown if its pods run an image other than the built image, or none of its images.
 func TestImagesThatRan(t *testing.T) {
 	const of = "quay.io/vendor/agent@"
 	for name, test := range map[string]struct {
@@ -98,8 +98,8 @@ func TestImagesThatRan(t *testing.T) {
 	}
 }
 
-// A remedy that does not help lets packets through only in an incident that costs a share of them, and must leave
-// losses to the end. Traffic decides that: in the cases without heals the detectors go on reporting.
+// In an incident that costs a share of the packets, a remedy that does not help must leave losses to the end. Traffic
+// decides that: in the cases without heals the detectors go on reporting.
 func TestUselessRemedyOfPartialIncident(t *testing.T) {
 	arrive := func(w *world) { w.do(func() { w.lost[outToA] = false }) }
 	for _, tt := range []struct {
@@ -187,7 +187,7 @@ func TestRefusedByAnotherImage(t *testing.T) {
 	})
 }
 
-// Every verdict is a valid answer, except those that say that the answer is unknown.
+// Every verdict is a valid answer, except the verdicts that say that the answer is unknown.
 func TestUnclassified(t *testing.T) {
 	latent := theFinding
 	latent.State = detect.Latent

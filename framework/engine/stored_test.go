@@ -117,7 +117,7 @@ func scripted(s framework.Scenario, change func(*framework.Script)) framework.Sc
 	return s
 }
 
-// What detectors and the script say today decides, and not what they said then.
+// Today's detectors and script decide, not the results of the run.
 func TestJudgeWithOtherScript(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := fakeWorld()
@@ -152,7 +152,7 @@ func TestJudgeWithOtherScript(t *testing.T) {
 	})
 }
 
-// Of a run that was killed the record holds all up to then.
+// A killed run's record has everything until the kill.
 func TestJudgeAfterACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := fakeWorld()

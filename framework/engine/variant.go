@@ -23,7 +23,7 @@ type variantRun struct {
 	parallel *parallelRun
 
 	injected []framework.Fault // to be undone, in reverse
-	logged   bool              // the logs of the lab are kept
+	logged   bool              // the logs of the lab are stored
 	// atTrials is set during the trials, trialOutcome after them. soFar is the latest result. Execution.mu guards all.
 	atTrials     bool
 	trialOutcome *framework.Outcome
@@ -60,7 +60,7 @@ func (v *variantRun) add(step verdict.Step, do func(context.Context) error) {
 	v.scenario.add(Step{Scope: v.c.Label, Name: step.Name}, do)
 }
 
-// judged has the judge know of a panic of a step: other variants go on, and the lab must be taken down.
+// judged passes a panic of a step to the judge: other variants go on, and the lab must be taken down.
 func (v *variantRun) judged(do func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) (err error) {
 		if panicked := v.recovered(func() error { err = do(ctx); return nil }); panicked != nil {
@@ -158,7 +158,7 @@ func (v *variantRun) install(ctx context.Context) error {
 		if err := v.readImages(ctx); err != nil {
 			return err
 		}
-		v.askRefusal(ctx) // the component under test may be what refuses to start
+		v.askRefusal(ctx) // perhaps the component under test refuses to start
 	}
 	return done.Err
 }
@@ -169,7 +169,7 @@ func (v *variantRun) askRefusal(ctx context.Context) {
 	}
 }
 
-// lose ends the run because something of it cannot be stored.
+// lose ends the run because a result cannot be stored.
 func (v *variantRun) lose(err error) {
 	v.judge.Lose(err)
 	v.scenario.setNotStored(err)
@@ -193,7 +193,7 @@ func (v *variantRun) verdict(context.Context) error {
 	return nil
 }
 
-// restore undoes the faults, if the lab is still in use or kept.
+// restore undoes the faults, if the lab is used again.
 func (v *variantRun) restore(ctx context.Context) error {
 	if v.lane.lab == nil || v.isBroken() {
 		return &Skipped{"there is no lab"}
@@ -203,7 +203,7 @@ func (v *variantRun) restore(ctx context.Context) error {
 		v.lose(err)
 	}
 	// On a lab that is not restored further variants would prove nothing.
-	if v.parallel != nil { // the nodes or the labs of other variants are not concerned
+	if v.parallel != nil { // other variants have other nodes or another lab
 		v.parallel.broken = err
 		return err
 	}
@@ -237,7 +237,7 @@ func (v *variantRun) close(ctx context.Context) error {
 		v.watch.Stop()
 		v.watch = nil
 	}
-	// Also if components did not come up: only their logs say why.
+	// If components did not come up, only their logs say why.
 	if v.run != nil && !v.logged && v.lane.lab != nil {
 		v.logged = true
 		if err := v.keepLogs(ctx, v.scenario.logsSince(), v.others()); err != nil {
@@ -266,7 +266,7 @@ func (v *variantRun) noteTrials(at bool) {
 	v.atTrials, v.trialOutcome = at, v.judge.Trials()
 }
 
-// trialsDue is how many trials must be survived, as far as is known now.
+// trialsDue is how many trials the variant must survive, as far as is known now.
 func (v *variantRun) trialsDue() int {
 	v.scenario.mu.Lock()
 	var affected []framework.Outcome

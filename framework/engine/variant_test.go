@@ -11,7 +11,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// A run of which something cannot be kept ends, and is no proof of anything.
+// A run whose evidence cannot be stored ends, and proves nothing.
 func TestEvidenceThatCannotBeKept(t *testing.T) {
 	e := newExecution(framework.Scenario{Variants: []framework.Variant{{Name: "v", Role: framework.Affected, Script: func() framework.Script { return framework.Script{} }}}}, nil, Options{})
 	e.planLanes(e.scenario.Variants)
@@ -28,7 +28,7 @@ func TestEvidenceThatCannotBeKept(t *testing.T) {
 	must.Equal(t, "verdict", framework.Inconclusive, v.scenario.verdict())
 }
 
-// What installing the next variant replaces is undone only in a kept lab, by the last variant.
+// A fault that the next variant's installation replaces is undone only by the last variant, if the lab is kept.
 func TestReplaced(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -103,7 +103,7 @@ func TestVariantsMeet(t *testing.T) {
 	})
 }
 
-// The lab must go after a variant has undone what it did, not before.
+// The lab goes down only after a variant has undone its fault.
 func TestFinishWaitsForVariants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, worlds := sideBySide()

@@ -15,7 +15,8 @@ import (
 const (
 	// baselineWithin bounds the wait for a good baseline after the installation.
 	baselineWithin = 30 * time.Second
-	// noRecoveryFor is how long the symptom is watched after a remedy that must not help. Others take up to 13.6 s.
+	// noRecoveryFor is how long the symptom is watched after a remedy that must not help. A remedy that helps takes up
+	// to 13.6 s.
 	noRecoveryFor = 15 * time.Second
 	// switchedOffFor bounds the wait for recovery after a remedy that is switched off.
 	switchedOffFor = 15 * time.Second
@@ -25,12 +26,12 @@ const (
 	noFindingsWithin = 30 * time.Second
 	// precursorFor is how long a precursor is watched.
 	precursorFor = 3 * time.Second
-	// effectWithin bounds the wait until a fault has taken effect. Some faults are visible in the next poll only.
+	// effectWithin bounds the wait until a fault has taken effect, which may be visible only in the next poll.
 	effectWithin = 5 * time.Second
 	// outcomeWithin bounds the wait until the outcome of every packet is known. That takes probe.DefaultTimeout, but
-	// an agent in a guest beside three busy ones has reported nothing for half a minute.
+	// an agent in a guest beside three busy guests has reported nothing for half a minute.
 	outcomeWithin = 45 * time.Second
-	// symptomWithin bounds the wait for the symptom before a remedy, and after it was undone.
+	// symptomWithin bounds the wait for the symptom before a remedy, and after the undo of a remedy.
 	symptomWithin = 30 * time.Second
 	// fewPolls is the least number of polls with all sources in a wait for findings: comparisons over time need two.
 	fewPolls = 3
@@ -65,8 +66,8 @@ func (v *variantRun) untilNoFindings(
 	return nil
 }
 
-// untilFound waits until a condition on the history is met. Where polls take seconds or sources do not answer, the
-// wait goes on after its bound until fewPolls since a moment could read all sources.
+// untilFound waits until a condition on the history is met. If polls take seconds or sources do not answer, the wait
+// goes on after its bound until fewPolls polls since a moment have read all sources.
 func (v *variantRun) untilFound(
 	ctx context.Context, m history.Moment, what string, since time.Time, bound time.Duration, met func(history.View) bool,
 ) error {
@@ -84,7 +85,7 @@ func (v *variantRun) untilFound(
 	return nil
 }
 
-// untilExpected waits for a poll, begun at or after a moment, with all of some findings.
+// untilExpected waits for a poll that began at or after a moment and has all expected findings.
 func (v *variantRun) untilExpected(ctx context.Context, expected []framework.Finding, since time.Time, within time.Duration) error {
 	if v.c.NothingExpected(expected) {
 		return nil
@@ -95,7 +96,7 @@ func (v *variantRun) untilExpected(ctx context.Context, expected []framework.Fin
 	})
 }
 
-// untilWatched waits until the outcome of every packet up to a moment is known, and for a poll from then on.
+// untilWatched waits until the outcome of every packet up to a moment is known, and for a poll since that moment.
 func (v *variantRun) untilWatched(ctx context.Context, until time.Time) error {
 	if err := v.UntilKnown(ctx, until); err != nil {
 		return err
@@ -114,7 +115,7 @@ func (v *variantRun) untilPolled(ctx context.Context, moment time.Time) error {
 	})
 }
 
-// untilLost waits until each probe of the incident loses packets, sent at or after a moment.
+// untilLost waits until each probe of the incident has lost packets that were sent at or after a moment.
 func (v *variantRun) untilLost(ctx context.Context, m history.Moment, since time.Time) error {
 	_, err := v.probes.WaitOutage(ctx, v.c.Impacted(), v.h.Monotonic(since), v.c.Script.MinOutage, symptomWithin)
 	if ctx.Err() == nil {
@@ -199,7 +200,7 @@ func (v *variantRun) answer(ctx context.Context, c framework.Check) (holds bool,
 	return c.Holds(ctx, &asked)
 }
 
-// imagesWithin bounds one list of pods, from an API server that may be busy.
+// imagesWithin bounds one list of pods from a busy API server.
 const imagesWithin = time.Minute
 
 func (v *variantRun) readImages(ctx context.Context) error {

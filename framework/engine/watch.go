@@ -82,7 +82,7 @@ const (
 	outcomeTakes = 2 * probe.DefaultTimeout
 )
 
-// news passes what is new in the polls of one variant to Progress. Only the watch's goroutine uses it.
+// news passes new findings and losses of one variant to Progress. Only the watch's goroutine uses it.
 type news struct {
 	progress Progress
 	scope    string
@@ -90,7 +90,7 @@ type news struct {
 
 	known map[detect.ID]bool
 	asked time.Time // when the losses were last read
-	lose  []string  // the probes that lost packets then, or had not recovered
+	lose  []string  // the probes that were losing packets then
 }
 
 func (n *news) poll(p history.Poll) {
@@ -114,8 +114,8 @@ func (n *news) poll(p history.Poll) {
 	}
 }
 
-// losing returns the running probes that lost packets in a time, and the earlier ones that got no answer in it: one
-// that is stopped, or has just been started, has not recovered. Of one whose endpoint is gone nothing is expected.
+// losing returns the running probes that lost packets in a time, and the probes of before without an answer in it: a
+// probe that is stopped, or has just been started, has not recovered. It omits probes whose endpoint is gone.
 func losing(timelines []probe.Timeline, before []string, from, until time.Time) []string {
 	var names []string
 	for _, t := range timelines {

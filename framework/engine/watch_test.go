@@ -108,7 +108,7 @@ func (detectorFunc) Name() string                                               
 func (detectorFunc) Reads() []snapshot.Source                                         { return nil }
 func (f detectorFunc) Detect(h []snapshot.Snapshot, _ *detect.Index) []detect.Finding { return f(h) }
 
-// A collection that was cut short must not count: half a snapshot shows faults that are none.
+// An interrupted collection must not count: half a snapshot shows faults that do not exist.
 func TestWatchDropsTheLookThatStopCutsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &said{}
@@ -178,7 +178,7 @@ func TestUntilNamedOnABusyMachine(t *testing.T) {
 	}
 }
 
-// What a poll has found that began before the question is no answer to it.
+// A poll that began before the call does not end the wait.
 func TestUntilTakesALookThatBeganAfterTheCall(t *testing.T) {
 	watching(t, func(t *testing.T, w *Watch, d *said) {
 		d.says(found("lost", "a", detect.Active))
@@ -194,7 +194,7 @@ func TestUntilTakesALookThatBeganAfterTheCall(t *testing.T) {
 	})
 }
 
-// What else ends or prolongs a wait for no findings, TestCases shows.
+// TestCases shows what else ends or prolongs a wait for no findings.
 func TestUntilNoFindings(t *testing.T) {
 	t.Run("a time without findings before the call counts", func(t *testing.T) {
 		watching(t, func(t *testing.T, w *Watch, d *said) {

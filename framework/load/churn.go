@@ -23,14 +23,14 @@ type Churn struct {
 	// Every is the time from one change to the next of a Service.
 	Every time.Duration
 
-	changes atomic.Int64 // of Endpoints
+	changes atomic.Int64 // how often Endpoints were replaced
 
 	creating sync.Mutex
 	created  *kindlab.Cluster // where the Services are; guarded by creating
 
 	mu      sync.Mutex // guards what follows
-	loads   int        // that run
-	running *churning  // while any does
+	loads   int        // how many loads run
+	running *churning  // nil if no load runs
 }
 
 type churning struct {
@@ -73,7 +73,7 @@ func (c *Churn) create(ctx context.Context, cluster *kindlab.Cluster) error {
 	return nil
 }
 
-// while runs the churn for a load until ctx ends, or until the churn breaks, which ends it for all loads.
+// while runs the churn for a load until ctx ends. If the churn breaks, it ends for all loads.
 func (c *Churn) while(ctx context.Context, cluster *kindlab.Cluster) error {
 	r := c.join(func(ctx context.Context) error { return c.run(ctx, cluster) })
 	defer c.leave(r)
@@ -101,7 +101,7 @@ func (c *Churn) join(run func(context.Context) error) *churning {
 	return c.running
 }
 
-// leave counts one load less. With the last one the churn ends, and leave waits until it has.
+// leave counts one load less. After the last load it ends the churn, and waits until it has ended.
 func (c *Churn) leave(r *churning) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,7 +113,7 @@ func (c *Churn) leave(r *churning) {
 }
 
 // run replaces the endpoint of one Service after the other by an address that it did not have for a while. So the
-// table of a proxy that only lags behind changes from poll to poll, and that of a stopped proxy does not.
+// table of a slow proxy changes from poll to poll, and the table of a stopped proxy does not.
 func (c *Churn) run(ctx context.Context, cluster *kindlab.Cluster) error {
 	tick := time.NewTicker(c.Every / time.Duration(c.Services))
 	defer tick.Stop()

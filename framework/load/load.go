@@ -17,18 +17,18 @@ import (
 
 // Services declares a load. Its endpoints are addresses of one host outside of the cluster.
 type Services struct {
-	// Node is the one whose proxy gets the load. The connections come from a probe pod's network, as clients' do.
+	// Node is the node whose proxy gets the load. The connections come from a probe pod's network, as clients' do.
 	Node string
 	// Host has the endpoints' addresses.
 	Host string
 
-	// Held is the name of the Service with the open connections, and HeldVIP its cluster IP, from the part of the
-	// range that the API server does not assign by itself.
+	// Held is the name of the Service with the open connections, and HeldVIP its cluster IP, in the part of the
+	// Service range that the API server does not assign by itself.
 	Held    string
 	HeldVIP netip.Addr
 	// Connections is the least number of open connections, and HeldEndpoints the number of addresses of HeldRange
-	// that they lead to. With at least as many connections, a round-robin proxy gives one to each endpoint that is in
-	// its table; Start opens more for the others.
+	// that they lead to. With as many connections, a round-robin proxy gives one to each endpoint in its table. Start
+	// opens more connections for endpoints that are not in it yet.
 	Connections, HeldEndpoints int
 	// HeldRange is a /24. Port is where its addresses listen: loads with the same Host need different ports.
 	HeldRange netip.Prefix
@@ -64,9 +64,9 @@ const (
 	moreEvery   = 10 * time.Second
 )
 
-// Start opens the connections and, when ready returns, removes the held Service's endpoints and starts the churn. With
-// toAll, for a round-robin proxy, it opens more connections until each endpoint has one: a restarted kube-proxy 1.13.0
-// removes idle endpoints with each tick, and adds them again with its next sync. It runs until Stop.
+// Start opens the connections and, when ready returns, removes the held Service's endpoints and starts the churn, until
+// Stop. With toAll, for a round-robin proxy, it opens more connections until each endpoint has one: a restarted
+// kube-proxy 1.13.0 removes idle endpoints with each tick, and adds them again with its next sync.
 func (s Services) Start(ctx context.Context, lab *kindlab.Lab, toAll bool, ready func(context.Context) error) (*Load, error) {
 	cluster := lab.Clusters[0]
 	open, err := openSink(ctx, lab.Host(s.Host), s.HeldRange, s.Port)

@@ -23,7 +23,7 @@ import (
 
 const (
 	namespace = metav1.NamespaceDefault
-	// servicePort is where Services listen, and churnPort where the endpoints of the churned ones would.
+	// servicePort is the port of Services, and churnPort the port of the churned Services' endpoints.
 	servicePort = 80
 	churnPort   = 8080
 )
@@ -69,8 +69,8 @@ func (s Services) heldEndpoints() []netip.Addr {
 	return all
 }
 
-// Create is the action that creates missing Services, gives the held one its endpoints, to which it has the routers
-// lead, and waits until Kubernetes has made EndpointSlices for all.
+// Create is the action that creates missing Services, gives the held Service its endpoints, routes the endpoints'
+// addresses to the host, and waits until Kubernetes has made EndpointSlices for all.
 func (s Services) Create(ctx context.Context, r *framework.Run) error {
 	c := labaccess.Cluster(r)
 	if err := framework.InOrder(labaccess.StaticAdded(s.HeldRange, s.Host), labaccess.StaticAdded(s.Churn.Range, s.Host))(ctx, r); err != nil {
@@ -89,7 +89,7 @@ func (s Services) Create(ctx context.Context, r *framework.Run) error {
 }
 
 func create(ctx context.Context, c *kindlab.Cluster, service *corev1.Service) error {
-	// Of a Service that exists and has a chosen address, the API server says that the address is taken, not the name.
+	// If a Service exists and has a chosen address, the API server says that the address is taken, not the name.
 	err := c.Kube().Get(ctx, client.ObjectKeyFromObject(service), &corev1.Service{})
 	if apierrors.IsNotFound(err) {
 		err = c.Kube().Create(ctx, service)

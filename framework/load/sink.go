@@ -15,7 +15,7 @@ import (
 type sink struct {
 	listener net.Listener
 	mu       sync.Mutex
-	open     map[net.Conn]netip.Addr // the address that each is to
+	open     map[net.Conn]netip.Addr // the destination of each
 }
 
 // openSink gives a host all addresses of a range, and listens there.

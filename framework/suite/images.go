@@ -58,7 +58,7 @@ func Build(ctx context.Context, from *images.Catalogue, refs []string, p engine.
 	return summary, err
 }
 
-// ServedTo are images and those that a lab's registry serves to some variants, each once.
+// ServedTo are the images that a lab's registry serves to some variants, and other images, each once.
 func ServedTo(variants []framework.Variant, besides ...string) []string {
 	refs := slices.Clone(besides)
 	for _, v := range variants {
@@ -89,12 +89,12 @@ func (e *FormError) Error() string {
 		e.Built)
 }
 
-// RelapseStatus is 2: bad input.
+// RelapseStatus is the exit status for bad input.
 func (*FormError) RelapseStatus() int { return 2 }
 
 // Know makes the catalogue describe the images of some variants of a scenario. The error joins an
 // *images.UnknownVersionError for each image that no recipe builds, and a *FormError for each tested component that
-// is built in another form than the variant's.
+// is built in a form other than the variant's.
 func Know(c *images.Catalogue, s framework.Scenario, upstream bool, variants ...framework.Variant) error {
 	errs := []error{c.Know(ImagesOf(s, upstream, variants...)...)}
 	for _, v := range variants {

@@ -115,7 +115,6 @@ func (l *labs) Up(ctx context.Context, s framework.Scenario, variants []framewor
 	return labOf(made, l.Log), err
 }
 
-// labOf is a lab of package kindlab; nil without one.
 func labOf(l *kindlab.Lab, log *slog.Logger) engine.Lab {
 	if l == nil { // an engine.Lab with a nil pointer is not nil
 		return nil
@@ -123,7 +122,7 @@ func labOf(l *kindlab.Lab, log *slog.Logger) engine.Lab {
 	return lab{l, log}
 }
 
-// Down also removes the second lab of an interrupted run, and no lab of somebody else's: that puts itself back.
+// Down also removes the second lab of an interrupted run. It does not remove an adopted lab, which restores itself.
 func (l *labs) Down(ctx context.Context, s framework.Scenario) error {
 	if l.Adopted != nil {
 		return nil
@@ -191,7 +190,7 @@ func (l lab) Guests(ctx context.Context) ([]report.Guest, error) {
 }
 
 // agentWithin bounds the wait for an endpoint's agent on a busy machine. attemptWithin bounds one attempt: an agent
-// that is ending with its host may accept a connection and never answer, and the next one has another socket.
+// whose host is ending may accept a connection and never answer, and the next agent has another socket.
 const (
 	agentWithin   = time.Minute
 	attemptWithin = 10 * time.Second
@@ -225,7 +224,7 @@ func (l lab) dial(ctx context.Context, r *framework.Run, declared []framework.En
 		var addr, v6 netip.Addr
 		var socket string
 		var agent *probe.Agent
-		var notFound error // further attempts are useless
+		var notFound error // another attempt would not help
 		err := await.Until(ctx, "the probe agent of "+d.Name, 50*time.Millisecond, agentWithin,
 			func(ctx context.Context) (_ bool, _ string, err error) {
 				ctx, cancel := context.WithTimeout(ctx, attemptWithin)
@@ -254,7 +253,7 @@ func (l lab) dial(ctx context.Context, r *framework.Run, declared []framework.En
 	return ends, nil
 }
 
-// v6Of is where what answers at an address answers by IPv6, in a lab that has that.
+// v6Of is the IPv6 address and port of an endpoint with an Address, in a dual-stack lab.
 func v6Of(d framework.Endpoint, r *framework.Run) netip.AddrPort {
 	if d.V6 != nil {
 		return d.V6(r)

@@ -21,7 +21,7 @@ func (e empty) Collect(context.Context) snapshot.Snapshot {
 func (empty) Timeout() time.Duration { return time.Second }
 func (empty) Close() error           { return nil }
 
-// A lab that lost its isolation is said so by the next poll, and by none before.
+// The first poll after a lab has lost its isolation says so, and no earlier poll does.
 func TestIsolationIsPolled(t *testing.T) {
 	var gone error
 	r := watched{empty{make([]snapshot.Asked, 0, 8)}, func() error { return gone }}

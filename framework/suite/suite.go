@@ -26,19 +26,18 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
-// Options of a run of scenarios.
 type Options struct {
 	engine.Options
 	Docker *client.Client
 	Images *images.Catalogue
-	// Upstreams are the registries of the vendors' own images, if those run and none are built.
+	// Upstreams are the registries of the vendors' own images, if the vendors' images run and none are built.
 	Upstreams registry.Upstreams
 	// Timeout bounds the whole run; zero means one hour.
 	Timeout time.Duration
 	// Adopted is the lab that somebody else has brought up, to run on; nil: labs are this machine's own.
 	Adopted *kindlab.Foreign
-	// Labs is how many labs may be up at the same time; one with guests counts once for each (Rooms). With room for
-	// two, the variants of a scenario that has a second lab run in two, side by side. Zero means one.
+	// Labs is how many labs may be up at the same time; zero means one. A lab with guests counts once for each guest
+	// (Rooms). With room for two, the variants of a scenario with a second lab run in two labs side by side.
 	Labs int
 	// DryRun passes every step to Progress, and runs none.
 	DryRun bool
@@ -54,7 +53,7 @@ func (o Options) timeout() time.Duration {
 // Run runs scenarios, one after the other, until ctx ends.
 //
 // The error is why the run could not continue: engine.ErrInterrupted, an image that does not build, or a lab that does
-// not come up or go down. Reports up to then come with it; a scenario whose lab another process holds has none.
+// not come up or go down. Earlier reports are returned with it. A scenario whose lab another process uses has none.
 func Run(ctx context.Context, scenarios []framework.Scenario, o Options) ([]report.Report, error) {
 	all, err := executions(scenarios, o)
 	if err != nil || o.DryRun {
@@ -182,8 +181,8 @@ func declare(scenario string, e *engine.Execution) {
 	})
 }
 
-// Rooms is how many labs could run instead of a scenario's. Each guest has a CPU for itself: with four on two CPUs,
-// another lab takes up to twice its time, and sometimes a read that it waits for takes too long.
+// Rooms is how many labs could run in place of a scenario's lab. Each guest has a CPU for itself: beside four guests on
+// two CPUs, another lab takes up to twice its time, and a read that it waits for sometimes takes too long.
 func Rooms(s framework.Scenario) int {
 	return max(1, len(s.Topology.Guests()))
 }

@@ -19,7 +19,7 @@ const (
 	// PollEvery is the time from one poll of the detectors to the next, unless a script has another. A finding must
 	// come within a second of the first lost packet, whose loss is known only some 0.4 s after it was sent.
 	PollEvery = 200 * time.Millisecond
-	// NoFindingsFor is how long there must be no active findings, and BaselineFor also no loss in the baseline.
+	// NoFindingsFor is how long there must be no active findings, BaselineFor how long no active findings and no loss.
 	NoFindingsFor = 5 * time.Second
 	BaselineFor   = NoFindingsFor
 	// recoveredFor is how long probes must lose no packets after a remedy, unless the incident has longer lulls.
@@ -32,7 +32,6 @@ func RecoveredFor(s framework.Script) time.Duration { return max(recoveredFor, s
 // Part is a part of the harness that can be switched off, to show that the verdict changes.
 type Part string
 
-// Parts that can be switched off.
 const (
 	AblateFault    Part = "fault"    // the fault is not injected
 	AblateDetector Part = "detector" // the detectors do not run
@@ -59,7 +58,7 @@ type Options struct {
 // Case is one run of a variant, with its expected verdict.
 type Case struct {
 	Variant framework.Variant
-	Script  framework.Script // this run's own
+	Script  framework.Script // the variant's, without the parts that the case omits
 	// Label is the variant's name, with the number of a repeat or the part that is switched off. Evidence is the
 	// folder of its evidence, relative to the run's.
 	Label, Evidence string
@@ -69,7 +68,7 @@ type Case struct {
 	Ablate Part
 	// Expected is the expected verdict; empty if there is no expectation.
 	Expected framework.Verdict
-	// MustChange is set if the run must show that without the part the verdict changes.
+	// MustChange is set if the run must show that the verdict changes without the part.
 	MustChange bool
 }
 
@@ -127,7 +126,7 @@ func (c Case) without(p Part) Case {
 	return c
 }
 
-// ablations are the runs of a variant that show that without a part the verdict changes.
+// ablations are the runs of a variant that show that the verdict changes without a part.
 func ablations(v framework.Variant, o Options) []Case {
 	var all []Case
 	without := func(p Part, becomes framework.Verdict) Case {
@@ -159,12 +158,12 @@ func (c Case) MayReproduce() bool { return c.Variant.Role == framework.Affected 
 // Every is the time from one poll of the detectors to the next.
 func (c Case) Every() time.Duration { return cmp.Or(c.Script.PollEvery, PollEvery) }
 
-// Impacted are the names of the probes that lose packets in the incident.
+// Impacted names the probes that lose packets in the incident.
 func (c Case) Impacted() []string {
 	return each.Of(c.Script.Impacted, func(p probe.Probe) string { return p.WithDefaults().Name })
 }
 
-// NothingExpected reports whether there is no finding to wait for: none is expected, or detectors or fault are off.
+// NothingExpected reports whether there is no finding to wait for: none is expected, or detectors or faults are off.
 func (c Case) NothingExpected(expected []framework.Finding) bool {
 	return len(expected) == 0 || c.Ablate == AblateDetector || c.Ablate == AblateFault
 }
@@ -226,7 +225,6 @@ func (c Case) Steps() []Step {
 	return all
 }
 
-// Check is the check of a step.
 func (c Case) Check(id framework.StepID) framework.Check {
 	from := c.Script.Baseline
 	if id.Kind == framework.KindAfter {
@@ -235,13 +233,11 @@ func (c Case) Check(id framework.StepID) framework.Check {
 	return from[slices.IndexFunc(from, func(c framework.Check) bool { return c.ID == id.Part })]
 }
 
-// Precursor is the precursor of a step.
 func (c Case) Precursor(id framework.StepID) framework.Precursor {
 	i := slices.IndexFunc(c.Script.Precursors, func(f framework.Precursor) bool { return f.ID == id.Part })
 	return c.Script.Precursors[i]
 }
 
-// Remedy is the remedy of a step.
 func (c Case) Remedy(id framework.StepID) framework.Remedy {
 	i := slices.IndexFunc(c.Script.Remedies, func(r framework.Remedy) bool { return r.ID == id.Part })
 	return c.Script.Remedies[i]
@@ -268,7 +264,7 @@ func list(findings []framework.Finding) string {
 	return each.Joined(findings, "; ", framework.Finding.String)
 }
 
-// FactText is a fact as `describe` prints it, with the steps that assert it, as a run names them, or why none does.
+// FactText is a fact as `describe` prints it: with the names of the steps that assert it, or why no step does.
 func FactText(s framework.Scenario, f framework.Fact) string {
 	var text strings.Builder
 	mark, not := "+", "only in part: "

@@ -16,8 +16,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// baseline asserts that for a time before the fault probes lose no packets, all sources are available, and the
-// findings are exactly the latent ones of the script.
+// baseline asserts that for a time before the fault no probe loses packets, all sources are available, and the
+// findings are exactly the script's latent findings.
 func (j *Judge) baseline(part history.StepView) error {
 	v, m, there := part.At(history.ProbesClean, "")
 	if !there {
@@ -116,7 +116,7 @@ func (j *Judge) precursor(form framework.Precursor, part history.StepView) error
 	return wrong
 }
 
-// judgePrecursor judges what came of a precursor. An error other than ErrNotAsExpected is why it could not be judged.
+// judgePrecursor judges a precursor. An error other than ErrNotAsExpected is why it could not be judged.
 func (j *Judge) judgePrecursor(form framework.Precursor, part history.StepView, began, injected time.Time) error {
 	missing := j.expectedFound(part, form.Expected)
 	if errors.Is(missing, ErrNotOnRecord) {
@@ -143,7 +143,7 @@ func (j *Judge) judgePrecursor(form framework.Precursor, part history.StepView, 
 			wrong = append(wrong, err.Error())
 		}
 	}
-	v, _, there := part.At(history.Checked, "") // findings may come while checks wait
+	v, _, there := part.At(history.Checked, "") // includes findings that came while checks waited
 	if !there {
 		return failedOr(part, ErrNotOnRecord)
 	}
@@ -190,7 +190,7 @@ func (j *Judge) precursorUndone(form framework.Precursor, part history.StepView)
 	return nil
 }
 
-// Symptom returns the probes of the incident that lost packets from the fault to a moment, and when the first did.
+// Symptom returns the incident's probes that lost packets from the fault until a moment, and the first loss.
 func (j *Judge) Symptom(v history.View, until time.Time) (names []string, onset time.Time) {
 	return j.lost(v.Timelines(), j.faulted, until, j.isImpacted)
 }
@@ -234,8 +234,8 @@ func (j *Judge) detected(part history.StepView) error {
 	return err
 }
 
-// NoSymptom reports whether no probe of the incident lost packets in the wait for the symptom, or there is no such
-// wait. Then there must be no active findings.
+// NoSymptom reports whether no probe of the incident lost packets in the wait for the symptom, or there was no wait.
+// Then there must be no active findings.
 func (j *Judge) NoSymptom() bool { return !j.MayReproduce() || j.Result.Onset == nil }
 
 // observed judges the whole time from the baseline on: packets, findings, and whether there was enough traffic.
@@ -300,7 +300,7 @@ func (j *Judge) observed(part history.StepView) error {
 	return nil
 }
 
-// sinceOnset is the time from the first lost packet to a later active finding; else nil.
+// sinceOnset is the time from the first lost packet to an active finding; nil if the finding was earlier.
 func (j *Judge) sinceOnset(s history.Sighting) *time.Duration {
 	if j.Result.Onset == nil || s.State != detect.Active || s.At.Before(*j.Result.Onset) {
 		return nil
@@ -308,7 +308,8 @@ func (j *Judge) sinceOnset(s history.Sighting) *time.Duration {
 	return new(s.At.Sub(*j.Result.Onset))
 }
 
-// addFinding adds a finding once, of a part of the script: after its beginning, and detected after the first loss.
+// addFinding adds a finding once. during names the part of the script, after is the time since that part began, and
+// detected the time since the first loss.
 func (j *Judge) addFinding(f detect.Finding, during string, at *time.Time, after, detected *time.Duration) {
 	if slices.Contains(j.found, f.ID()) {
 		return

@@ -15,7 +15,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// Judge judges a case by its history, step by step. The result depends on the case, the history and Setting only.
+// Judge judges a case by its history, step by step. The result depends only on the case, the history and Setting.
 type Judge struct {
 	Case
 	Setting
@@ -31,8 +31,8 @@ type Judge struct {
 	injected     time.Time   // when it was over
 	found        []detect.ID // the findings that the result has
 	failures     int         // reasons that make the run fail
-	complete     bool        // all that the verdict is made of was seen
-	ended        bool        // the script ended, well or not: the verdict stands
+	complete     bool        // the history has everything that the verdict depends on
+	ended        bool        // the script has ended: no later step changes the verdict
 	trialOutcome *framework.Outcome
 	missing      []framework.StepID // steps that the history lacks
 	// restoreFailed is why the lab of a stored run was not restored.
@@ -76,13 +76,13 @@ func endpointsOf(declared []framework.Endpoint) []report.End {
 // ErrNotAsExpected marks an unexpected result. The script may go on.
 var ErrNotAsExpected = errors.New("not as expected")
 
-// ErrNotOnRecord is why a stored run cannot be judged: it lacks something that today's relapse does.
+// ErrNotOnRecord is why a stored run cannot be judged: an older relapse did not record what this one needs.
 var ErrNotOnRecord = errors.New("the stored run has no record of it")
 
 // Ended reports whether the script is over: no further step is carried out.
 func (j *Judge) Ended() bool { return j.ended }
 
-// Trials is the outcome of the trials; nil if they are not over.
+// Trials is the outcome of the trials; nil before their end.
 func (j *Judge) Trials() *framework.Outcome { return j.trialOutcome }
 
 // Began is when the installation began; zero before it.
@@ -136,7 +136,7 @@ func (j *Judge) Step(s Step) error {
 	return err
 }
 
-// NoFailure reports whether an unexpected result is no failure: in an ablation and without an expectation.
+// NoFailure reports whether an unexpected result is no failure: in an ablation, or without an expectation.
 func (j *Judge) NoFailure() bool { return j.MustChange || !j.Classified() }
 
 func (j *Judge) judge(id framework.StepID, part history.StepView) error {
@@ -200,7 +200,7 @@ func (j *Judge) install(part history.StepView) error {
 	if done.Error == "" {
 		return nil
 	}
-	// The component under test may be what refuses to start.
+	// Perhaps it is the component under test that refuses to start.
 	if said, _, asked := part.Act(history.Refuses, ""); asked && said.Error == "" && said.Saw != "" && !j.Classified() {
 		if wrong := j.ranImages(part); wrong != "" { // another image may refuse
 			return errors.New(wrong)
@@ -214,7 +214,7 @@ func (j *Judge) install(part history.StepView) error {
 // unavailableError says that an unavailable source may hide an active finding.
 type unavailableError struct{ error }
 
-// NoFindings reports whether there were no active findings for NoFindingsFor, up to a poll that began after called,
+// NoFindings reports whether there were no active findings for NoFindingsFor, until a poll that began after called,
 // the beginning of the wait. The span may begin before the wait, but not before after.
 func NoFindings(v history.View, after, called time.Time, expected ...framework.Finding) (s history.Span, enough bool) {
 	s = v.WithoutFindings(after, expected...)
@@ -246,7 +246,7 @@ func FoundExpected(v history.View, expected []framework.Finding, since time.Time
 	return there && !last.Began.Before(since) && len(framework.Missing(expected, last.Findings)) == 0
 }
 
-// expectedFound judges a wait for FoundExpected that is over. The error is ErrNotAsExpected or ErrNotOnRecord.
+// expectedFound judges a wait for FoundExpected. The error is ErrNotAsExpected or ErrNotOnRecord.
 func (j *Judge) expectedFound(part history.StepView, expected []framework.Finding) error {
 	if j.NothingExpected(expected) {
 		return nil
@@ -286,7 +286,7 @@ func (j *Judge) check(c framework.Check, part history.StepView) error {
 	return err
 }
 
-// asked is the last answer of a check in a step. unknown is why there is none.
+// asked is the last answer of a check in a step. unknown is why there is no answer.
 func (j *Judge) asked(c framework.Check, part history.StepView) (holds bool, saw, unknown string, err error) {
 	if c.AsksDetectors {
 		v, _, there := part.At(history.DetectorsSaid, c.ID)
@@ -308,7 +308,7 @@ func (j *Judge) fault(part history.StepView) error {
 	if !there {
 		return errors.New(part.Error)
 	}
-	// A finding that a precursor caused and that is gone now counts again if it returns.
+	// A precursor's finding that is gone before the fault counts if it returns.
 	before, _, _ := part.At(history.Injecting, "")
 	j.found = each.Of(before.Findings(), detect.Finding.ID)
 	j.faulted = done.Began
@@ -325,7 +325,7 @@ func (j *Judge) fault(part history.StepView) error {
 	return failedOr(part, nil)
 }
 
-// tookEffect ends the script if a fault has not taken effect: nothing that follows would prove anything.
+// tookEffect ends the script if a fault has not taken effect: later steps would prove nothing.
 func (j *Judge) tookEffect(part history.StepView) error {
 	act, _, there := part.Act(history.TookEffect, "")
 	switch {
@@ -341,7 +341,7 @@ func (j *Judge) tookEffect(part history.StepView) error {
 	return fmt.Errorf("%w: it did not take effect: %s", ErrNotAsExpected, act.Saw)
 }
 
-// failedOr is why a step could not be carried out, or other if it could.
+// failedOr is the step's error, or other if there is none.
 func failedOr(part history.StepView, other error) error {
 	if part.Error != "" {
 		return errors.New(part.Error)
@@ -349,7 +349,7 @@ func failedOr(part history.StepView, other error) error {
 	return other
 }
 
-// tooFewTrials says so if an unaffected variant survived too few trials; otherwise empty.
+// tooFewTrials returns a sentence if an unaffected variant survived too few trials; otherwise empty.
 func (j *Judge) tooFewTrials() string {
 	ran := j.Result.Race
 	if ran == nil || ran.Struck || j.Due == nil {
@@ -382,7 +382,7 @@ func (j *Judge) Conclude(now time.Time) {
 	j.Verdict(now)
 }
 
-// Verdict judges the variant, once.
+// Verdict judges the variant. Further calls do nothing.
 func (j *Judge) Verdict(now time.Time) {
 	if j.Result.Verdict != "" {
 		return
@@ -426,7 +426,7 @@ func (j *Judge) Outcome() framework.RunVerdict {
 	return framework.Pass
 }
 
-// Run is the verdict of a run. broken is why the run could not continue; nil if it could.
+// Run is the verdict of a run. broken is why the run could not continue; may be nil.
 func Run(broken error, all ...*Judge) framework.RunVerdict {
 	verdict := framework.Pass
 	if broken != nil || len(all) == 0 {

@@ -108,7 +108,7 @@ func TestFindingsAreReportedOnce(t *testing.T) {
 	swapped.Owner, swapped.Announcer, swapped.Routers, swapped.Pods = "node1", "node2", []string{"tor1"}, []string{"default/web"}
 	j.addFinding(swapped, "baseline", nil, nil, nil)
 	elsewhere := swapped
-	elsewhere.Announcer = "node3" // another one that says so is another finding
+	elsewhere.Announcer = "node3" // another announcer makes another finding
 	j.addFinding(elsewhere, "baseline", nil, nil, nil)
 	onset := time.Now()
 	j.Result.Onset = &onset

@@ -57,7 +57,7 @@ func (j *Judge) remedy(r framework.Remedy, part history.StepView) error {
 	return err
 }
 
-// Tried judges a remedy and fills in its entry of the report. Another error than ErrNotAsExpected: it is not judged.
+// Tried judges a remedy, and fills in its entry of the report. Another error than ErrNotAsExpected is why it could not.
 func (j *Judge) Tried(r framework.Remedy, part history.StepView, entry *report.Remedy) error {
 	// A remedy proves something only if the lab is broken.
 	v, m, there := part.At(history.Broken, "")
@@ -87,9 +87,9 @@ func (j *Judge) Tried(r framework.Remedy, part history.StepView, entry *report.R
 	return j.doesNotHelp(part, applied, entry)
 }
 
-// recoveredBefore returns an error if a probe of the incident lost no packets since before a moment: a lab that
-// recovers by itself proves no remedy. A packet is sent up to one interval after its slot. Where only some are lost,
-// the last ones may have been answered by chance: such a probe has recovered once it loses none for RecoveredFor.
+// recoveredBefore returns an error if a probe of the incident had recovered before a moment: a lab that recovers by
+// itself proves no remedy. A packet is sent up to one interval after its slot. If only some packets are lost, the last
+// ones may have been answered by chance: then a probe has recovered once it loses no packet for RecoveredFor.
 func (j *Judge) recoveredBefore(v history.View, moment time.Time) error {
 	if j.Script.Partial {
 		moment = moment.Add(-RecoveredFor(j.Script))
@@ -102,7 +102,7 @@ func (j *Judge) recoveredBefore(v history.View, moment time.Time) error {
 	return nil
 }
 
-// recovers asserts a remedy twice: traffic recovers and stays so, and there are no active findings.
+// recovers asserts that a remedy helps: traffic recovers and does not fail again, and there are no active findings.
 func (j *Judge) recovers(r framework.Remedy, part history.StepView, began, applied time.Time, entry *report.Remedy) error {
 	v, m, there := part.At(history.Back, "")
 	if !there {
@@ -125,7 +125,7 @@ func (j *Judge) recovers(r framework.Remedy, part history.StepView, began, appli
 		}
 		v, err = j.staysBack(part, began, clean, entry)
 	} else {
-		// What the detectors see then may say why.
+		// The detectors' findings may say why.
 		err = fmt.Errorf("detectors report %s; %w", framework.DescribeFindings(v.Findings()), err)
 	}
 	if errors.As(err, new(*unavailableError)) || errors.Is(err, probe.ErrGone) || errors.Is(err, errNotDone) {
@@ -145,7 +145,7 @@ func (j *Judge) recovers(r framework.Remedy, part history.StepView, began, appli
 // errNotDone marks a part of a step that was not carried out.
 var errNotDone = errors.New("not done")
 
-// staysBack asserts that there are no active findings, and that no running probe lost packets again until then.
+// staysBack asserts that there are no active findings, and that no running probe lost packets until then.
 func (j *Judge) staysBack(part history.StepView, began, clean time.Time, entry *report.Remedy) (history.View, error) {
 	v, m, there := part.At(history.NoFindings, "")
 	if !there {
@@ -168,12 +168,12 @@ func (j *Judge) staysBack(part history.StepView, began, clean time.Time, entry *
 	return v, nil
 }
 
-// tooFewSince says so if running probes sent too little since a moment; otherwise empty.
+// tooFewSince returns a sentence if a running probe sent too few packets since a moment; otherwise empty.
 func (j *Judge) tooFewSince(v history.View, since time.Time) string {
 	timelines := v.Timelines()
 	running := Running(timelines)
 	for _, t := range timelines {
-		until := v.Time.Add(-t.Probe.Timeout) // the outcome of later packets is not known yet
+		until := v.Time.Add(-t.Probe.Timeout) // later packets have no outcome yet
 		if slices.Contains(running, t.Probe.Name) && until.Sub(since) >= recoveredFor {
 			if why := tooFew(t, since, until); why != "" {
 				return why
@@ -183,11 +183,11 @@ func (j *Judge) tooFewSince(v history.View, since time.Time) string {
 	return ""
 }
 
-// strayShare is how many packets must arrive for each lost one before the loss is no longer the incident's share.
+// strayShare is how many packets per lost packet must arrive before the loss is no longer the incident's.
 const strayShare = 9
 
-// doesNotHelp asserts that a remedy changes nothing: for a time after it no packet of the incident's probes arrives, or
-// some are still lost where the incident costs a share of them (Script.Partial), and detectors still report why.
+// doesNotHelp asserts that a remedy changes nothing: for a time after it no packet of the incident's probes arrives,
+// and detectors still report findings. With Script.Partial it is enough that some packets are still lost.
 func (j *Judge) doesNotHelp(part history.StepView, applied time.Time, entry *report.Remedy) error {
 	v, m, there := part.At(history.Watched, "")
 	if !there {

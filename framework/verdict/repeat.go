@@ -5,7 +5,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// MergeRepeats merges the results of each variant's runs, which are in order and together.
+// MergeRepeats merges the results of each variant's runs. A variant's runs follow each other.
 func MergeRepeats(all []*Judge) []report.Variant {
 	var merged []report.Variant
 	for i := 0; i < len(all); {
@@ -49,9 +49,9 @@ func mergeRepeat(runs []*Judge) report.Variant {
 	return one
 }
 
-// TrialsDue is how many trials the case must survive: MaxTrials if affected, Trials.Convincing without an
-// expectation, and else as many as that and as the slowest affected one has needed, in the rates or in this run.
-// affected are the outcomes in this run, and unknown is set if one is still at its trials.
+// TrialsDue is how many trials the case must survive: MaxTrials if affected, Trials.Convincing without an expectation.
+// Otherwise enough to convince, and as many as the slowest affected variant has needed, in the rates or in this run.
+// affected are the outcomes in this run, and unknown is set if a variant is still at its trials.
 func (j *Judge) TrialsDue(affected []framework.Outcome, unknown bool) int {
 	trials := j.Script.Trials
 	switch {

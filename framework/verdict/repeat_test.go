@@ -54,7 +54,7 @@ func TestMergeRepeats(t *testing.T) {
 	must.Equal(t, a.Repeats.Runs, [...]any{[]int64{1000, 4000}, 4}, [...]any{onsets, len(a.Repeats.Runs)})
 }
 
-// Where nothing could be judged, that is none of all, and no rate of the judged.
+// If no run could be judged, there is no rate of the judged runs.
 func TestMergeRepeatsThatSayNothing(t *testing.T) {
 	merged := repeated(map[string][]framework.Verdict{"a": {framework.Vacuous, framework.Unknown}})
 	got := merged[0].Repeats
@@ -71,8 +71,8 @@ func TestRepeatsLeaveOutRemedies(t *testing.T) {
 	must.Equal(t, "", [...]any{20, "a 3/20", 2, 0}, got)
 }
 
-// A fixed variant survives as many trials as luck hardly explains by the upper bound of the rate, of the same load
-// and accelerator, and as the slowest affected one has needed.
+// A fixed variant must survive so many trials that chance hardly explains it by the bound of the rate with the
+// same load and accelerator, and as many trials as the slowest affected variant has needed.
 func TestTrialsDue(t *testing.T) {
 	occurred := func(load string, rounds, count int) framework.Outcome {
 		return framework.Outcome{Load: load, Trials: rounds, Occurred: true, Count: count}

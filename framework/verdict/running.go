@@ -13,8 +13,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// ranImages lists which images the pods ran, and says which image of the variant is not the one that was built under
-// that name, or why that is unknown. Others, such as the vendors' own (--images=upstream), are listed only.
+// ranImages lists which images the pods ran. wrong says which image of the variant is not the image that was built
+// under its name, or why that is unknown. Other images, such as the vendors' own (--images=upstream), are listed only.
 func (j *Judge) ranImages(part history.StepView) (wrong string) {
 	act, _, read := part.Act(history.Images, "")
 	switch {
@@ -33,7 +33,7 @@ func (j *Judge) ranImages(part history.StepView) (wrong string) {
 	return ""
 }
 
-// tested are the references, by digest, of images that were built for the variant with a version under test as tag.
+// tested are the images that were built for the variant with a version under test as tag: references, by digest.
 func (j *Judge) tested() map[string]string {
 	tested := map[string]string{}
 	versions := slices.Collect(maps.Values(j.Variant.Components))
@@ -47,9 +47,9 @@ func (j *Judge) tested() map[string]string {
 	return tested
 }
 
-// compareImages compares the digests that nodes have pulled with those that were built, by reference, for the
-// repositories of a variant's images. Other variants may run other tags of these beside it. A reference with a tag
-// that was not built, without a tag, or with a digest must lead to an image that was built for its repository.
+// compareImages compares the digests that nodes have pulled with the digests that were built (by reference), for the
+// repositories of a variant's images. Other variants may run other tags of these repositories at the same time. A
+// reference without a tag that was built must lead to an image that was built for its repository.
 func compareImages(inUse []snapshot.ImageInUse, ofVariant []string, built map[string]string) (running []report.RunningImage, wrong string) {
 	concerned := map[string]bool{}
 	for _, ref := range ofVariant {

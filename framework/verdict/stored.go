@@ -23,7 +23,7 @@ type Judgement struct {
 	Report report.Report
 	// Differences compare the stored report (A) with Report.
 	Differences compare.Result
-	// Polls are those whose findings differ: of each variant the first one, and their number.
+	// Polls has, for each variant, the first poll whose findings differ, and the number of such polls.
 	Polls []OtherPoll
 	// NotOnRecord are steps that the stored run lacks.
 	NotOnRecord []string
@@ -34,10 +34,10 @@ func (j Judgement) Same() bool {
 	return len(j.Differences.Verdicts) == 0 && len(j.Differences.Findings) == 0 && len(j.Polls) == 0
 }
 
-// OtherPoll is a poll whose findings differ.
+// OtherPoll is the first poll of a variant whose findings differ.
 type OtherPoll struct {
 	Variant string
-	// SinceFault is the time from the fault; zero before it.
+	// SinceFault is the time since the fault; zero before the fault.
 	SinceFault time.Duration
 	history.OtherPolls
 }
@@ -47,7 +47,6 @@ type NotJudgeableError struct{ error }
 
 func (e *NotJudgeableError) Unwrap() error { return e.error }
 
-// NotJudgeable is the error for a reason.
 func NotJudgeable(why error) error { return &NotJudgeableError{why} }
 
 // Stored is a stored run whose evidence can be judged.
@@ -76,7 +75,7 @@ func Open(dir string, stored report.Report) (Stored, error) {
 			begin, err := history.ReadBegin(filepath.Join(dir, folder))
 			_, gone := os.Stat(filepath.Join(dir, folder))
 			switch {
-			case errors.Is(err, fs.ErrNotExist) && gone != nil: // it never began
+			case errors.Is(err, fs.ErrNotExist) && gone != nil: // the variant never began
 			case errors.Is(err, fs.ErrNotExist):
 				return s, &NotJudgeableError{fmt.Errorf(
 					"judging %s: there is no %s: the run is of before runs kept what judging takes, or has lost it",
@@ -96,10 +95,9 @@ func Open(dir string, stored report.Report) (Stored, error) {
 	return s, nil
 }
 
-// Parameters are the parameters of the scenario.
 func (s Stored) Parameters() map[string]string { return s.begin.Parameters }
 
-// Versions are the chosen versions of components; none if the variants' versions ran.
+// Versions are the chosen versions of components; empty if the variants' own versions ran.
 func (s Stored) Versions() map[string]string { return s.begin.Versions }
 
 // Judge judges a stored run again. It runs the detectors on the stored snapshots. Results of actions and of checks
@@ -138,7 +136,7 @@ func (s Stored) Judge(scenario framework.Scenario) (Judgement, error) {
 	return j, err
 }
 
-// repeatsDiffer are the single runs of --repeat that are judged differently: the verdict of all may be the same.
+// repeatsDiffer are the runs of --repeat that are judged differently. The variant's verdict may be the same.
 func repeatsDiffer(then, now report.Report) []compare.Difference {
 	var differ []compare.Difference
 	for i, v := range now.Variants {
@@ -196,7 +194,7 @@ func (s Stored) judge(scenario framework.Scenario, c Case, before []*Judge, j *J
 		}
 	}
 	one.Due = func() int { return one.TrialsDue(affected, false) }
-	if err != nil { // it never began
+	if err != nil { // the variant never began
 		one.Conclude(time.Time{})
 		return one, nil
 	}
@@ -244,7 +242,6 @@ func ScopeOf(s framework.Scenario, v framework.Variant) history.Scope {
 	return scope
 }
 
-// String describes the polls that differ.
 func (j Judgement) String() string {
 	var b strings.Builder
 	for _, p := range j.Polls {

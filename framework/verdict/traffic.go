@@ -16,8 +16,8 @@ func (j *Judge) isImpacted(p probe.Probe) bool { return slices.Contains(j.Impact
 
 func anyProbe(probe.Probe) bool { return true }
 
-// lost returns the probes that lost packets in a time, and when the first was lost. A packet is sent up to one
-// interval after its slot. So those of the last interval do not count: they may be lost to what comes after.
+// lost returns the probes that lost packets in a time, and when the first packet was lost. A packet is sent up to one
+// interval after its slot. So packets of the last interval do not count: a later change may have lost them.
 func (j *Judge) lost(timelines []probe.Timeline, since, until time.Time, which func(probe.Probe) bool) (names []string, onset time.Time) {
 	for _, t := range timelines {
 		first, out := t.FirstOutage(since, j.Script.MinOutage)
@@ -33,10 +33,10 @@ func (j *Judge) lost(timelines []probe.Timeline, since, until time.Time, which f
 	return names, onset
 }
 
-// lossy names the probes that lost more packets than may be lost without an incident. Without a MinOutage none may be
-// lost. With one, the machine loses some now and then: no more than a tenth may be lost (a probe that is cut off for
-// 2 s in each minute loses a thirtieth), and less than a quarter in any window of four times MinOutage, of which an
-// outage loses a quarter. An outage counts in any case.
+// lossy names the probes that lost more packets than may be lost without an incident. Without a MinOutage no packet may
+// be lost. With a MinOutage the machine loses some packets: no more than a tenth may be lost (a probe that is cut off
+// for 2 s in each minute loses a thirtieth), and less than a quarter in any window of 4*MinOutage, because an outage
+// loses a quarter of the window. An outage counts in any case.
 func (j *Judge) lossy(timelines []probe.Timeline, since, until time.Time, which func(probe.Probe) bool) []string {
 	names, _ := j.lost(timelines, since, until, which)
 	if j.Script.MinOutage == 0 {
@@ -70,9 +70,9 @@ func windows(since, until time.Time, length, step time.Duration) []time.Time {
 	return all
 }
 
-// spell is a time in each of which a probe's packets must be enough to prove something. It is a second: a sender on a
-// busy machine came 370 ms late at most, and 1.8 ms in real time. With a MinOutage it is twelve times that: in a guest
-// beside three busy ones, an agent of ipvs-deadlock (5 s) reported nothing for half a minute, and what counts lasts.
+// spell is how long a probe may go without enough packets to prove something. It is a second: a sender on a busy
+// machine was at most 370 ms late, and 1.8 ms with real-time priority. With a MinOutage it is 12*MinOutage: in a guest
+// beside three busy guests, an agent of ipvs-deadlock (MinOutage 5 s) reported nothing for half a minute.
 func (j *Judge) spell() time.Duration { return max(time.Second, 12*j.Script.MinOutage) }
 
 // judgeTraffic counts each probe's packets up to a moment, and returns what is not as expected.
@@ -87,11 +87,11 @@ func (j *Judge) judgeTraffic(timelines []probe.Timeline, end time.Time) (wrong [
 		for _, since := range []time.Time{j.faulted, j.injected} {
 			j.seen.traffic = cmp.Or(j.seen.traffic, tooFew(t, since, end))
 		}
-		if !slices.Contains(j.seen.impacted, t.Probe.Name) { // of one that was, it is known
+		if !slices.Contains(j.seen.impacted, t.Probe.Name) { // an impacted probe has proven enough
 			j.seen.traffic = cmp.Or(j.seen.traffic, j.tooThin(t, j.faulted, end))
 		}
 	}
-	// A probe of the incident that loses packets without an outage shows no symptom, and is not unharmed either.
+	// A probe of the incident that loses packets without an outage shows no symptom, and yet it is harmed.
 	j.seen.unaffected = j.lossy(timelines, j.cleanSince, end, func(p probe.Probe) bool {
 		return !j.isImpacted(p) || j.Script.MinOutage > 0 && !slices.Contains(j.seen.impacted, p.WithDefaults().Name)
 	})
@@ -102,7 +102,7 @@ func (j *Judge) judgeTraffic(timelines []probe.Timeline, end time.Time) (wrong [
 	j.seen.unaffected = append(j.seen.unaffected, without(early, j.seen.unaffected)...)
 	j.Result.ProbesHurt = append(append([]string{}, j.seen.impacted...), without(j.seen.unaffected, j.seen.impacted)...)
 	_, onset := j.lost(timelines, j.faulted, end, anyProbe)
-	for _, t := range timelines { // without an outage
+	for _, t := range timelines { // losses without an outage
 		first, lost := t.FirstOutage(j.faulted, 0)
 		if lost && slices.Contains(j.seen.unaffected, t.Probe.Name) && (onset.IsZero() || first.Before(onset)) {
 			onset = first
@@ -128,7 +128,7 @@ func countsOf(t probe.Timeline, since, until time.Time) report.Probe {
 	}
 }
 
-// tooFew says so if too few of a probe's packets were sent and judged; otherwise empty.
+// tooFew returns a sentence if too few of a probe's packets were sent and judged; otherwise empty.
 func tooFew(t probe.Timeline, since, until time.Time) string {
 	c := countsOf(t, since, until)
 	if !probe.Enough(c.Answered+c.Lost, c.Due) {
@@ -138,7 +138,7 @@ func tooFew(t probe.Timeline, since, until time.Time) string {
 	return ""
 }
 
-// tooThin says so if a probe sent too few packets in some spell, although enough in the whole; otherwise empty.
+// tooThin returns a sentence if a probe sent too few packets in some spell; otherwise empty.
 func (j *Judge) tooThin(t probe.Timeline, since, until time.Time) string {
 	spell := j.spell()
 	for from := since; !from.Add(spell).After(until); from = from.Add(spell) {

@@ -20,9 +20,9 @@ type Range struct {
 	PreReleases bool
 }
 
-// Candidates are the versions of a range, lowest first. Unbuildable has the reason for each that nothing builds.
-// builds returns why a version cannot be built; its error is returned for an end of the range, unless the version is
-// known to lack what the component needs. ErrNoneBuilds is the other error.
+// Candidates are the versions of a range, lowest first. Unbuildable has the reason for each version that no recipe
+// builds. builds returns why a version cannot be built. Its error is returned for an end of the range, unless the
+// version is known to lack what the component needs. The other error is ErrNoneBuilds.
 func (r Range) Candidates(
 	releases images.Releases, builds func(version string) error,
 ) (versions []string, unbuildable map[string]string, err error) {
@@ -66,7 +66,7 @@ func (r Range) Candidates(
 	return versions, unbuildable, nil
 }
 
-// Earlier are the releases of the minor of a range's first version that are lower than it, lowest first.
+// Earlier are the releases of the first version's minor that are lower than the first version, lowest first.
 func Earlier(releases images.Releases, first string) []string {
 	var earlier []string
 	for _, release := range releases.Versions {
@@ -87,9 +87,9 @@ func (r Range) between(v string) bool {
 	return (r.From == "" || bisect.Compare(v, r.From) > 0) && (r.To == "" || bisect.Compare(v, r.To) < 0)
 }
 
-// lacks returns what a version does not have, so that nothing builds it; empty: not known.
+// lacks returns what a version does not have, so that no recipe builds it; empty: not known.
 func lacks(err error) string {
-	// Any of several images may be the one of the component under test.
+	// Any of several images may be the image of the component under test.
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, err := range several.Unwrap() {
 			if why := lacks(err); why != "" {

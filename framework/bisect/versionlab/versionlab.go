@@ -27,9 +27,9 @@ type Lab struct {
 	Lab       *keptlab.Lab
 	Catalogue *images.Catalogue
 	Scenario  framework.Scenario
-	// At is the scenario at a version, which is its only variant.
+	// At returns the scenario with one variant, which runs a version.
 	At func(version string) (framework.Scenario, error)
-	// Required are the versions that must be published: without one Judge's error is an *images.NotPublishedError.
+	// Required are versions that must be published. For one that is not, Judge returns an *images.NotPublishedError.
 	Required []string
 }
 
@@ -43,9 +43,9 @@ func (l Lab) Builds(version string) error {
 	return suite.Know(l.Catalogue, s, false, s.Variants...)
 }
 
-// Judge runs the script on a version. In a probabilistic incident it repeats the run until the version is affected,
-// or an affected version would have survived so many trials with less than framework.MaxErrorRate. The error is for
-// failures that say nothing about the version; engine.ErrInterrupted is among them.
+// Judge runs the script on a version. In a probabilistic incident it repeats the run until the version is affected, or
+// until an affected version would have survived all trials with a probability below framework.MaxErrorRate. The error
+// is a failure that says nothing about the version, such as engine.ErrInterrupted.
 func (l Lab) Judge(ctx context.Context, version string) (bisect.Step, error) {
 	step := bisect.Step{Version: version, Outcome: bisect.Skipped}
 	began := time.Now()
@@ -53,7 +53,7 @@ func (l Lab) Judge(ctx context.Context, version string) (bisect.Step, error) {
 	if err != nil {
 		return step, err
 	}
-	if err := l.Builds(version); err != nil { // a qualification has not asked before
+	if err := l.Builds(version); err != nil { // a qualification does not check it before
 		step.Why, step.Err = "no recipe builds it", err
 		return step, nil
 	}
@@ -94,7 +94,7 @@ func (l Lab) Judge(ctx context.Context, version string) (bisect.Step, error) {
 // Down removes what is left of the lab.
 func (l Lab) Down() error { return l.Lab.Down(l.Scenario) }
 
-// unavailable returns why a version's images cannot be made; empty: the error says nothing of it, or it is required.
+// unavailable returns why a version's images cannot be made; empty if err has another reason, or it is required.
 func (l Lab) unavailable(version string, err error) string {
 	missing, unpublished := errors.AsType[*images.NotPublishedError](err)
 	build, unbuilt := errors.AsType[*images.BuildError](err)

@@ -13,7 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// A version that is required ends the search if it is not published; another one is skipped.
+// A required version that is not published ends the search; any other unpublished version is skipped.
 func TestUnavailable(t *testing.T) {
 	l := Lab{Required: []string{"1.0.0"}}
 	for version, want := range map[string]string{"1.0.0": "", "1.0.1": "not published"} {
