@@ -58,7 +58,7 @@ type Execution struct {
 	// broken is why the run cannot continue. notStored is set if the reason is a result that cannot be stored.
 	broken    error
 	notStored bool
-	left error
+	left      error
 }
 
 // Step is a part of an execution.

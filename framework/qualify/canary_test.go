@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// canaries are a text or a number in each leaf of values, by the path of each.
+// canaries are recognizable texts or numbers, by the path of the value that each replaces.
 type canaries map[string]string
 
 var kept = regexp.MustCompile(`(^|\.)(routingMode|kubeProxyReplacement|ipam\.mode|mode|type|kind|apiVersion|name|namespace|addresses)$`)
@@ -69,7 +69,7 @@ func (c canaries) printed(t *testing.T, r *Runner) map[string]bool {
 	return paths
 }
 
-// A canary stands in each text and number of what people keep. The paths in testdata/canaries.txt may be stored.
+// Each text and number of real files is replaced by a canary. Only the paths in testdata/canaries.txt may be stored.
 func TestCanaries(t *testing.T) {
 	printed, sown := map[string]bool{}, 0
 	for _, file := range []string{"cilium-07.yaml", "cilium-12.yaml", "cilium-16.yaml", "cilium-19.yaml"} {
@@ -80,7 +80,7 @@ func TestCanaries(t *testing.T) {
 			users[path] = []any{map[string]any{"value": c.sow(path+".value", "text")}}
 		}
 		v := must.Get(adapted(t, string(must.Get(yaml.Marshal(users))(t)), "encryption", "netkit"))(t)
-		before, after := map[string]string{}, map[string]string{} // charts of which one or the other renders each leaf
+		before, after := map[string]string{}, map[string]string{} // keys that one or the other chart renders from leaves
 		for canary, path := range c {
 			before["old "+path], after["new "+path] = "x "+canary+",y", canary
 		}
@@ -114,7 +114,7 @@ func TestCanaries(t *testing.T) {
 	goldentest.Compare(t, "canaries.txt", strings.Join(slices.Sorted(maps.Keys(printed)), "\n")+"\n")
 }
 
-// A key that the vendor states for no program may be anything.
+// A key that no program of the vendor reads may be a secret.
 func TestCanariesOfConfigMap(t *testing.T) {
 	in := fine()
 	in.From, in.To = "1.11.6", "1.12.4"

@@ -14,40 +14,39 @@ import (
 
 // Charts is what the charts of both versions make of the same values.
 type Charts struct {
-	// ConfigMap is the component's namespace/name, or what has its settings. From and To are how many keys it has.
+	// ConfigMap is the ConfigMap's namespace/name, or names other settings. From and To are how many keys it has.
 	ConfigMap string `json:"config_map"`
 	From      int    `json:"from"`
 	To        int    `json:"to"`
 	// Refused is why the new chart does not accept the values; empty if it does.
 	Refused string `json:"refused,omitempty"`
-	// Changes are those of the ConfigMap's keys, and Noted the values that the vendor's upgrade notes name.
+	// Changes are the changed keys of the ConfigMap, and Noted the values that the vendor's upgrade notes name.
 	Changes []Change `json:"changes"`
 	Noted   []Change `json:"noted,omitempty"`
-	// Defaults are those of flags that change and that the new ConfigMap does not set, by the vendor's reference.
+	// Defaults are changed defaults of flags that the new ConfigMap does not set, by the vendor's reference.
 	Defaults []Effective `json:"defaults"`
-	// NotRead are keys of the new ConfigMap that only the old version reads; Neither those that none reads.
+	// NotRead are keys of the new ConfigMap that only the old version reads, Neither the keys that no version reads.
 	NotRead []string `json:"not_read,omitempty"`
 	Neither []string `json:"neither,omitempty"`
 }
 
-// Kinds of a Change.
 const (
 	Added   = "added"
 	Removed = "removed"
 	Changed = "changed"
 )
 
-// Change is a key that differs.
+// Change is a key, or a value of the chart, that changes.
 type Change struct {
 	Key  string `json:"key"`
 	Kind string `json:"kind,omitempty"`
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Note is what the vendor's upgrade notes say of it; empty if they do not name it.
+	// Note quotes the vendor's upgrade notes on the key; empty if they do not name it.
 	Note string `json:"note,omitempty"`
 }
 
-// compare fills in what differs between the keys of both, without secrets of the user's values.
+// compare fills in Changes, without secrets of the user's values.
 func (c *Charts) compare(before, after map[string]string, users map[string]any, notes []reference.Note) {
 	secrets := chart.Secrets(users)
 	keys := maps.Clone(before)
@@ -68,7 +67,7 @@ func (c *Charts) compare(before, after map[string]string, users map[string]any, 
 	}
 }
 
-// drifts fills in what the new version makes of keys, and returns the drifts with which it does not start.
+// drifts fills in Defaults, NotRead and Neither, and returns the drifts with which the new version does not start.
 func (c *Charts) drifts(all []configdrift.Drift) (refusals []configdrift.Drift) {
 	for _, d := range all {
 		switch d.Kind {
@@ -119,7 +118,7 @@ func listed(lists ...list) (rows []Row) {
 	return rows
 }
 
-// list is a row about some items. Count is what the cell calls their number, if it has one.
+// list is a row about some items. count is the label of their number in the cell; empty: no cell.
 type list struct {
 	name, count        string
 	state              State

@@ -23,7 +23,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// ConfigMap is the part of a ConfigMap that is used.
 type ConfigMap struct {
 	Namespace, Name string
 	Data            map[string]string
@@ -73,7 +72,7 @@ func ReadConfigMap(stream io.Reader, name string) (ConfigMap, error) {
 		var o object
 		if err := yaml.Unmarshal(text, &o); err != nil {
 			if kind, _ := any.(map[string]interface{})["kind"].(string); kind != "ConfigMap" && kind != "List" {
-				continue // another kind with fields of the same names
+				continue // another kind has fields of the same names
 			}
 			return ConfigMap{}, fmt.Errorf("document %d is not a ConfigMap: %s", number, placeholder.OneLine(err))
 		}
@@ -112,12 +111,12 @@ func ReadConfigMap(stream io.Reader, name string) (ConfigMap, error) {
 	return c, nil
 }
 
-// isConfigMap finds also a list that may have one, in YAML or JSON.
+// isConfigMap also matches a list that may have a ConfigMap, in YAML or JSON.
 var isConfigMap = regexp.MustCompile(`(?m)^\s*"?kind"?:\s*"?(ConfigMap|List|ConfigMapList)\b`)
 
 var isProxyConfig = regexp.MustCompile(`(?m)^\s*"?kind"?:\s*"?KubeProxyConfiguration\b`)
 
-// Document is a configuration as it is, or under a key of the only ConfigMap of a stream. The error is one sentence.
+// Document returns text, or if it is a stream with one ConfigMap, the value of a key. The error is one sentence.
 func Document(text []byte, key string) (string, error) {
 	if !isConfigMap.Match(text) {
 		return string(text), nil
@@ -152,7 +151,7 @@ func ConfigMapOf(component string) (string, bool) {
 	return name, component == configdrift.Component
 }
 
-// ciliumTable has what two versions themselves state of the keys.
+// ciliumTable is the table of keys, with what the source of some versions states of them.
 func ciliumTable(ctx context.Context, versions ...string) (*configdrift.Table, error) {
 	var references []configdrift.Reference
 	for _, version := range versions {
@@ -166,7 +165,7 @@ func ciliumTable(ctx context.Context, versions ...string) (*configdrift.Table, e
 }
 
 func compared(table *configdrift.Table, in Inputs, data map[string]string) (Configuration, error) {
-	c := Configuration{Drifts: []configdrift.Drift{}} // it was checked
+	c := Configuration{Drifts: []configdrift.Drift{}} // not nil: it was checked
 	from, to := configdrift.Setup{Version: in.From, Config: data}, configdrift.Setup{Version: in.To, Config: data}
 	for says, setup := range map[*string]configdrift.Setup{&c.RefusedFrom: from, &c.RefusedTo: to} {
 		refusals, err := table.Refusals(setup)

@@ -15,9 +15,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// Judge decides from what was found. Command repeats the qualification. The caller sets Began, TookMS and Relapse.
-//
-// An upgrade under two settings with different verdicts is UNKNOWN: only the user knows which of both holds.
+// Judge decides by the inputs. Command repeats the qualification. The caller sets Began, TookMS and Relapse. An upgrade
+// under two settings with different verdicts is UNKNOWN: only the user knows which setting holds.
 func Judge(in Inputs, t Thresholds, command string) Qualification {
 	q := judge(in, t, command)
 	if in.Otherwise == nil {
@@ -93,7 +92,7 @@ func conclude(rows []Row) (Verdict, string) {
 	return Go, ""
 }
 
-// mostSayings is how many reasons the first line has. The table has all.
+// mostSayings is how many reasons the first line has. The table has all reasons.
 const mostSayings = 3
 
 func sayings(rows []Row, which func(Row) bool) string {
@@ -207,7 +206,7 @@ func driftRows(drifts []configdrift.Drift, to string) []Row {
 			r.State = Fine // a hint: the value in force does not change
 		}
 		if d.Kind == configdrift.BadValue && d.After == configdrift.NotKnown {
-			r.State, r.Decides = NotJudged, true // the agent alone knows whether it refuses it
+			r.State, r.Decides = NotJudged, true // only the agent knows whether it refuses the value
 		}
 		rows = append(rows, r)
 	}
@@ -219,7 +218,7 @@ func driftRows(drifts []configdrift.Drift, to string) []Row {
 	)...)
 }
 
-// remedy is what makes the new version start: changes of the keys that the drifts name.
+// remedy says which changes of the drifts' keys make the new version start.
 func (c Configuration) remedy(to string) string {
 	var all []string
 	for _, d := range c.Drifts {

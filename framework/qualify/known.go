@@ -52,8 +52,8 @@ func Collect(dir string, scenarios []framework.Scenario) (all []advise.Known, er
 	return all, errors.Join(errs...)
 }
 
-// bisected are the results of a bisection with a time. Where the upgrade causes the incident, one of both versions
-// was given with it, under a name of the component as in relapse run --with.
+// bisected are the results of a bisection, if it has a time. If the upgrade causes the incident, the bisection searched
+// one of both versions, and Record.With has the other, under a name of the component as in relapse run --with.
 func bisected(b bisect.Record, report string, scenarios []framework.Scenario) (all []advise.Known) {
 	of, there := each.First(scenarios, func(s framework.Scenario) bool { return s.Incident.Name == b.Scenario })
 	if !there || b.Began.IsZero() {
@@ -95,7 +95,8 @@ func bisected(b bisect.Record, report string, scenarios []framework.Scenario) (a
 	return all
 }
 
-// known are the results of a qualification, without verdicts by earlier ones alone, and UNKNOWN unless of two settings.
+// known are the results of a qualification: for each setting a verdict other than UNKNOWN, unless only earlier runs
+// prove it, and the incidents that ran.
 func (q Qualification) known(report string) (all []advise.Known) {
 	in := q.Inputs
 	base := advise.Known{Component: in.Component, From: in.From, To: in.To, When: q.Began.UTC().Format(time.RFC3339), Report: report}

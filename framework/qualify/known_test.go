@@ -17,7 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// What qualifications have found is known of the same edge, and of other edges by the version.
+// Advice uses a qualification's verdict for the same upgrade, and its incidents for any upgrade with their versions.
 func TestAdvise(t *testing.T) {
 	dir := t.TempDir()
 	in := fine()
@@ -33,7 +33,7 @@ func TestAdvise(t *testing.T) {
 	unfinished := q
 	unfinished.Verdict, unfinished.Inputs.Incidents, unfinished.Inputs.Upgrade = Unknown, nil, Upgrade{Why: notRun}
 	must.NoError(t, unfinished.Write(dir+"/qualify/b"))
-	// A bisection of the upgrade's incident, and one beside another version of another component.
+	// A bisection of the upgrade's incident, and a bisection beside another version of another component.
 	component := in.Component
 	flood, spill, drought := tested("flood", component, "pipe"), tested("spill", component+".from", component+".to"), tested("drought", component)
 	flood.Tested[0].Varied, flood.Tested[1].Varied = true, false
@@ -41,7 +41,7 @@ func TestAdvise(t *testing.T) {
 	all := []framework.Scenario{flood, spill, drought}
 	for name, b := range map[string]bisect.Record{
 		"c": {Scenario: "spill", Component: component + ".to", With: map[string]string{component + ".from": "1.2.0"}},
-		// The version before the upgrade was searched; and one without a time.
+		// A bisection of the version before the upgrade, and a bisection without a time.
 		"e": {Scenario: "spill", Component: component + ".from", With: map[string]string{component: "1.5.0"}},
 		"f": {Scenario: "flood", Component: component},
 		"d": {Scenario: "flood", Component: component, With: map[string]string{"pipe": "8.0.0"}},

@@ -32,7 +32,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// Likeness is what a bundle says of a component, as the files of a qualification have it.
+// Likeness is what a bundle says of a component, in the form of the files that a qualification reads.
 type Likeness struct {
 	// From is the version that its pods run.
 	From string
@@ -40,9 +40,9 @@ type Likeness struct {
 	Values, Config, Manifests string
 	// NoConfig is why there is no Config although the component has one; empty otherwise.
 	NoConfig string
-	// Mode is that of MetalLB.
+	// Mode is MetalLB's mode.
 	Mode string
-	// Told are sentences about what the bundle has, and the lab will not, and what it lacks.
+	// Told are sentences about parts of the bundle that the lab will not have, and about parts that the bundle lacks.
 	Told []string
 }
 
@@ -58,7 +58,7 @@ var (
 	deployments = appsv1.SchemeGroupVersion.WithResource("deployments")
 	configMaps  = corev1.SchemeGroupVersion.WithResource("configmaps")
 	nodesOf     = corev1.SchemeGroupVersion.WithResource("nodes")
-	// cluster are the resources by which two clusters in a bundle are told apart, and what all components need.
+	// cluster are the resources that tell two clusters in a bundle apart, and the resources that all components need.
 	cluster = []schema.GroupVersionResource{
 		nodesOf, configMaps, daemonSets, deployments,
 		corev1.SchemeGroupVersion.WithResource("services"), rbacv1.SchemeGroupVersion.WithResource("clusterroles"),
@@ -74,7 +74,8 @@ var programs = map[string]program{
 	"kube-router": {daemonSets, []string{"kube-router"}, "kube-router"},
 }
 
-// ownTypes are a component's own types that matter to its lab. Of an object in several versions the last one counts.
+// ownTypes are a component's own types that matter to its lab. If a bundle has an object in several versions, the last
+// version counts.
 var ownTypes = map[string][]schema.GroupVersionResource{
 	"cilium": versionsOf("cilium.io", []string{"v2alpha1", "v2"}, "ciliumbgpclusterconfigs", "ciliumbgppeerconfigs", "ciliumbgpadvertisements",
 		"ciliumbgpnodeconfigoverrides", "ciliumbgppeeringpolicies", "ciliumloadbalancerippools", "ciliuml2announcementpolicies"),
@@ -91,7 +92,8 @@ func versionsOf(group string, versions []string, resources ...string) (all []sch
 	return all
 }
 
-// LikenessOf reads of a bundle how a component runs there. From may be empty. The error is a *InputError if it cannot.
+// LikenessOf reads from a bundle how a component runs. From may be empty. The error is a *InputError if the bundle is
+// not enough.
 func LikenessOf(ctx context.Context, component, from, file string) (Likeness, error) {
 	var l Likeness
 	if known := upgrade.Components(); !slices.Contains(known, component) {
@@ -114,7 +116,7 @@ func LikenessOf(ctx context.Context, component, from, file string) (Likeness, er
 	case component == "cilium":
 		has, why := configMap(b, cilium.ConfigMap)
 		if l.NoConfig = why; why == "" {
-			has.Kind, has.APIVersion = "ConfigMap", "v1" // which items of a list may lack
+			has.Kind, has.APIVersion = "ConfigMap", "v1" // items of a list may lack both
 			var text []byte
 			text, err = yaml.Marshal(has)
 			l.Config = string(text)
@@ -176,7 +178,7 @@ func objectsOf[T any](b *bundle.Bundle, r schema.GroupVersionResource) (all []T)
 	texts, _ := b.Objects(r)
 	for _, text := range texts {
 		var o T
-		if json.Unmarshal(text, &o) == nil { // else it is none of this type, whatever its kind says
+		if json.Unmarshal(text, &o) == nil { // else it is not of this type, whatever its kind says
 			all = append(all, o)
 		}
 	}
@@ -193,13 +195,13 @@ type workload struct {
 
 func (w workload) String() string { return w.namespace + "/" + w.name + " runs " + w.container.Image }
 
-// template is what DaemonSets and Deployments have at the same place, and how many of their pods are of it.
+// template is a DaemonSet's or a Deployment's pod template, and how many of its pods have it.
 type template struct {
 	appsv1.DaemonSet
 	Status struct{ DesiredNumberScheduled, UpdatedNumberScheduled, Replicas, UpdatedReplicas *int32 } `json:"status"`
 }
 
-// workloads are those of a program in a bundle whose images state a version, and others.
+// workloads are the program's workloads in a bundle: all are those with a version in the image, others have none.
 func (is program) workloads(b *bundle.Bundle) (all, others []workload) {
 	for _, o := range objectsOf[template](b, is.of) {
 		desired := cmp.Or(o.Status.DesiredNumberScheduled, o.Status.Replicas)
@@ -225,7 +227,7 @@ func (is program) workloads(b *bundle.Bundle) (all, others []workload) {
 	return all, others
 }
 
-// running is the only workload of a component in a bundle, or the one of the stated version.
+// running is the only workload of a component in a bundle, or the workload that runs the stated version.
 func running(b *bundle.Bundle, component, stated string) (workload, error) {
 	is := programs[component]
 	all, others := is.workloads(b)
@@ -268,7 +270,7 @@ func (w *workload) read(image string) {
 	}
 }
 
-// mode is MetalLB's.
+// mode is MetalLB's mode.
 func (w workload) mode() string {
 	mode := metallb.Native
 	for _, v := range w.container.Env {
@@ -291,7 +293,7 @@ func (w workload) configMaps() (names []string) {
 	return names
 }
 
-// configMap is the first of some ConfigMaps that the bundle has; else why there is none.
+// configMap is the first of some ConfigMaps that the bundle has; why says that it has none.
 func configMap(b *bundle.Bundle, names ...string) (has corev1.ConfigMap, why string) {
 	all := objectsOf[corev1.ConfigMap](b, configMaps)
 	for _, name := range names {
@@ -302,7 +304,7 @@ func configMap(b *bundle.Bundle, names ...string) (has corev1.ConfigMap, why str
 	return has, fmt.Sprintf("the bundle does not have the ConfigMap %s", strings.Join(names, ", nor "))
 }
 
-// manifests takes the objects of the component's own types: of MetalLB, those of its namespace.
+// manifests takes the objects of the component's own types: cluster-wide objects, and the objects in a namespace.
 func (l *Likeness) manifests(b *bundle.Bundle, component, namespace string) error {
 	whole := map[string]bool{}    // by resource, in one of its versions
 	latest := map[string]string{} // by kind and name
@@ -355,8 +357,8 @@ var valueOf = map[string]string{
 	"enable-wireguard": "encryption.enabled", "enable-ipsec": "encryption.enabled", "default-lb-service-ipam": "defaultLBServiceIPAM",
 }
 
-// values takes the values of the Helm release, or else of cilium-config, and names the keys of that which a release
-// with these values would have otherwise.
+// values takes the values of the Helm release, or else the values that cilium-config implies. Told names the keys of
+// cilium-config that a release with these values would set differently.
 func (l *Likeness) values(ctx context.Context, b *bundle.Bundle) error {
 	has, why := configMap(b, cilium.ConfigMap)
 	file, text, err := b.HelmValues()
@@ -389,7 +391,7 @@ func (l *Likeness) values(ctx context.Context, b *bundle.Bundle) error {
 	}
 	rendered, err := c.Render(chart.Release{Name: "cilium", Namespace: has.Namespace, Values: values, KubeVersion: kubeadm.KubernetesVersion})
 	if refused := (*chart.RefusedError)(nil); errors.As(err, &refused) {
-		return nil // the qualification says so
+		return nil // the qualification reports it
 	}
 	own := chart.Find(rendered.Objects, "ConfigMap", path.Base(cilium.ConfigMap))
 	if err != nil || own == nil {

@@ -46,7 +46,7 @@ func TestLikenessOf(t *testing.T) {
 	for _, tt := range []struct {
 		name, component, from string
 		files                 map[string]string
-		want                  Likeness // of Told, what one of the sentences has
+		want                  Likeness // Told has parts of sentences
 		fails                 string
 	}{
 		{"Helm's values", "cilium", "", map[string]string{"ds.yaml": agents, "cm.yaml": settings, "a.yaml": advertised, helm: "routingMode: native\n"},

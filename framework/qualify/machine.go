@@ -11,14 +11,14 @@ import (
 	"github.com/relapse-dev/relapse/images"
 )
 
-// Machine does the parts of a qualification with labs of this machine.
+// Machine carries out the parts of a qualification with labs on this machine.
 type Machine struct {
 	Catalogue *images.Catalogue
 	Labs      engine.Labs
 	Options   engine.Options // Progress is not nil
 	// NewLab makes a lab for one scenario.
 	NewLab func() *keptlab.Lab
-	// IsUnfit reports that nothing can run after an error, because of this machine.
+	// IsUnfit reports whether an error says that this machine cannot run labs.
 	IsUnfit func(err error) bool
 }
 

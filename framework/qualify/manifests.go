@@ -17,9 +17,9 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/objects"
 )
 
-// CheckManifests asks the types of both versions what an API server would say of a user's objects. It returns them
-// without fields that the old version lacks, and a clause for each field that a version lacks, and for what the new one
-// refuses. It downloads the vendor's modules. The error is a *InputError if the old version refuses an object.
+// CheckManifests checks a user's objects against the types of both versions, as an API server does. It downloads the
+// vendor's modules. It returns the objects without fields that the old version lacks, and a clause for each field that
+// a version lacks and for each refusal by the new version. If the old version refuses, the error is a *InputError.
 func CheckManifests(ctx context.Context, component, from, to, text string) (kept string, told []string, err error) {
 	if component != "metallb" && (component != "cilium" || bisect.Compare(from, labvalues.First) < 0) {
 		return text, nil, nil
@@ -50,7 +50,7 @@ func CheckManifests(ctx context.Context, component, from, to, text string) (kept
 		served := old.Served(o)
 		switch version := o.GetAPIVersion(); {
 		case len(served) == 0 || slices.Contains(served, version):
-		case component == "cilium": // whose versions have the same fields
+		case component == "cilium": // its API versions have the same fields
 			told = append(told, fmt.Sprintf("%s: %s %s does not serve %s: the lab has it as %s", name, component, from, version, served[len(served)-1]))
 		default:
 			return "", nil, &InputError{fmt.Errorf("%s: %s %s does not serve %s: expected %s", name, component, from, version, strings.Join(served, " or "))}
@@ -74,7 +74,7 @@ func CheckManifests(ctx context.Context, component, from, to, text string) (kept
 	return strings.Join(documents, "---\n"), told, nil
 }
 
-// typesOf are a component's own types at a version. MetalLB's are in its chart; Cilium's operator has them.
+// typesOf are a component's own types at a version: from MetalLB's chart, or from the source of Cilium's operator.
 func typesOf(ctx context.Context, component, version string) (objects.Types, error) {
 	c, err := published.Of(ctx, component, version)
 	if err != nil {

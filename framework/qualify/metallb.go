@@ -44,7 +44,7 @@ func (v *Values) adaptMetalLB(ctx context.Context, from, to *chart.Chart, users 
 	}
 	v.rendered.To = len(after)
 	v.rendered.compare(before, after, users, nil)
-	// A value that only a lab has may be refused as well.
+	// A chart may also refuse a value that only the lab has.
 	for _, c := range []*chart.Chart{from, to} {
 		if _, err := metalLBOf(c, v.lab, c == to); err != nil {
 			return v.wrong(fmt.Errorf("with what the lab replaces: %w", err))
@@ -53,7 +53,7 @@ func (v *Values) adaptMetalLB(ctx context.Context, from, to *chart.Chart, users 
 	return nil
 }
 
-// metalLBOf are a chart's settings of MetalLB's programs: arguments and environment of containers, and files of FRR.
+// metalLBOf are the settings of MetalLB's programs that a chart renders: arguments, environment, and files of FRR.
 func metalLBOf(c *chart.Chart, values map[string]any, upgrade bool) (map[string]string, error) {
 	rendered, err := c.Render(release(c, values, upgrade))
 	if err != nil {
@@ -78,7 +78,7 @@ func metalLBOf(c *chart.Chart, values map[string]any, upgrade bool) (map[string]
 	for _, o := range rendered.Objects {
 		var err error
 		switch o.GetKind() {
-		case "DaemonSet", "Deployment": // which have the template at the same place
+		case "DaemonSet", "Deployment": // both have spec.template
 			var set appsv1.DaemonSet
 			err = runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &set)
 			of(set.Spec.Template.Spec)

@@ -15,20 +15,19 @@ import (
 
 // Path is the path between two versions through the vendor's releases, as far as their lists are complete.
 type Path struct {
-	// Skipped are the minors between those of From and To, lowest first.
+	// Skipped are the minors between From's minor and To's minor, lowest first.
 	Skipped []string `json:"skipped"`
 	// Newer are the releases of To's minor after To, lowest first.
 	Newer []Release `json:"newer"`
-	// Unlisted are those of From and To that are in no list.
+	// Unlisted has From and To if they are in no list.
 	Unlisted []string `json:"unlisted"`
 	// NotListed are modules whose versions the module proxy does not list.
 	NotListed []string `json:"not_listed"`
 }
 
-// Release is a version of a list.
 type Release struct {
 	Version string `json:"version"`
-	// Buildable is set if a recipe builds it. Whether the module proxy serves its source is only then known.
+	// Buildable is set if a recipe builds it. Only then it is known whether the module proxy serves its source.
 	Buildable bool `json:"buildable"`
 }
 

@@ -1,6 +1,6 @@
-// Package qualify judges an upgrade of a component before it is made: by what the configuration means to both
-// versions, by the incidents of the catalogue at both, and by what an upgrade and its rollback on a lab did to
-// traffic. A Runner finds that out, and Judge, which is pure, decides.
+// Package qualify judges an upgrade of a component before it is made: by the meaning of the configuration to both
+// versions, by the incidents of the catalogue with both versions, and by the effect on traffic of an upgrade and its
+// rollback on a lab. A Runner collects the Inputs, and Judge, which is pure, decides.
 package qualify
 
 import (
@@ -42,14 +42,14 @@ type Qualification struct {
 	Relapse    string     `json:"relapse"`
 	Thresholds Thresholds `json:"thresholds"`
 	Inputs     Inputs     `json:"inputs"`
-	// Rows are the table. Incidents that are still there come first.
+	// Rows are the table.
 	Rows []Row `json:"rows"`
 	// NotTested says what the verdict does not cover, a sentence each.
 	NotTested []string `json:"not_tested"`
 }
 
-// Thresholds are what traffic may lose during the upgrade and during the rollback. After either
-// nothing may be lost: a loss is a NO-GO if its rate is higher than at rest, and UNKNOWN otherwise.
+// Thresholds bound the losses of traffic during the upgrade and during the rollback. After both, nothing may be lost:
+// a loss is a NO-GO if its rate is higher than at rest, and UNKNOWN otherwise.
 type Thresholds struct {
 	// MaxGapMS is how long a probe may go unanswered.
 	MaxGapMS int64 `json:"max_gap_ms"`
@@ -57,7 +57,6 @@ type Thresholds struct {
 	MaxLost float64 `json:"max_lost"`
 }
 
-// DefaultThresholds hold if nobody chooses others.
 var DefaultThresholds = Thresholds{MaxGapMS: 1000, MaxLost: 0.001}
 
 // State is the result of a row.
@@ -84,7 +83,7 @@ const (
 
 // Row is one line of the table.
 type Row struct {
-	// Part is "path", "configuration", "incident" or "upgrade", and Name what the row is about.
+	// Part is "path", "configuration", "incident" or "upgrade", and Name the subject of the row.
 	Part string `json:"part"`
 	Name string `json:"name"`
 	// From, During, To and Back are its cells: with the old version, during the upgrade, with the new version, and
@@ -97,49 +96,48 @@ type Row struct {
 	// Decides is set if the verdict is UNKNOWN when the row could not be judged.
 	Decides bool   `json:"decides"`
 	Says    string `json:"says"` // a sentence without its full stop
-	// Remedy is a documented one, Issue the vendor's, and Command reproduces the row, as far as known.
+	// Remedy is a documented remedy, Issue the vendor's issue, and Command reproduces the row. Each may be empty.
 	Remedy  string `json:"remedy,omitempty"`
 	Issue   string `json:"issue,omitempty"`
 	Command string `json:"command,omitempty"`
 }
 
-// Title names the row.
 func (r Row) Title() string { return r.Part + ", " + r.Name }
 
-// Inputs are what was found about an upgrade.
+// Inputs are the findings about an upgrade.
 type Inputs struct {
 	Component string `json:"component"`
 	From      string `json:"from"`
 	To        string `json:"to"`
-	// Subnets is the prefix into which the networks of the labs were moved; empty: they had the documented subnets.
+	// Subnets is the prefix into which the networks of the labs were moved; empty: the labs had the documented subnets.
 	Subnets netip.Prefix `json:"subnets,omitzero"`
 	// Values are nil unless the user has given values of the vendor's chart.
 	Values        *Values       `json:"values,omitempty"`
 	Path          Path          `json:"path"`
 	Configuration Configuration `json:"configuration"`
-	// Settings is a digest of what the user has given for the lab of the upgrade, and of the chart's values there.
+	// Settings is a digest of the user's settings for the lab of the upgrade, and of the chart's values there.
 	Settings string `json:"settings,omitempty"`
 	// Mode is the mode in which the component ran on the lab of the upgrade, if it has several.
 	Mode string `json:"mode,omitempty"`
-	// Family is framework.Dual if that lab had two families; empty: it was of IPv4.
+	// Family is framework.Dual if that lab had two address families; empty: it had only IPv4.
 	Family string `json:"family,omitempty"`
-	// Under is a setting that the result holds under, besides the user's values.
+	// Under is a setting on which the result depends, besides the user's values.
 	Under string `json:"under,omitempty"`
 	// Replaced are what the labs had in place of parts of the user's settings.
 	Replaced []string `json:"replaced,omitempty"`
-	// Incidents are those of the catalogue that test the component. LeftOut is why others did not run.
+	// Incidents are the incidents of the catalogue that test the component. LeftOut says why other incidents did not run.
 	Incidents []Incident `json:"incidents"`
 	LeftOut   []string   `json:"left_out,omitempty"`
 	Upgrade   Upgrade    `json:"upgrade"`
-	// Otherwise is the upgrade under a setting that the user may have in place of Under, if nobody has said which.
+	// Otherwise is the upgrade under a setting that the user may have in place of Under, if the setting is unknown.
 	Otherwise *Otherwise `json:"otherwise,omitempty"`
-	// Built is, by version, how its images are built if that is not with the modules that the vendor has chosen.
+	// Built says, by version, how its images are built, if not with the modules that the vendor has chosen.
 	Built map[string]string `json:"built,omitempty"`
 }
 
 // Configuration is the effect of the upgrade on the user's own configuration.
 type Configuration struct {
-	// Source is where it was read; empty: none was given. ConfigMap is its namespace/name, and Keys is how many it has.
+	// Source is the source of the configuration; empty: none was given. ConfigMap is its namespace/name, with Keys keys.
 	Source    string `json:"source"`
 	ConfigMap string `json:"config_map"`
 	Keys      int    `json:"keys"`
@@ -149,10 +147,10 @@ type Configuration struct {
 	// RefusedFrom and RefusedTo say why a version does not start with it; empty: no reason is known.
 	RefusedFrom string `json:"refused_from,omitempty"`
 	RefusedTo   string `json:"refused_to,omitempty"`
-	// Drifts are the effects on its keys, and on keys that are not set.
+	// Drifts are the effects on its keys, and on keys that it does not set.
 	Drifts []configdrift.Drift `json:"drifts"`
-	// Charts compares what the charts of both versions render; nil without values. Else the fields above but Source
-	// are empty, and Drifts are those with which the agent of the new version does not start.
+	// Charts compares what the charts of both versions render; nil without values. With values, of the fields above only
+	// Source is set, and Drifts are the drifts with which the agent of the new version does not start.
 	Charts *Charts `json:"charts,omitempty"`
 }
 
@@ -177,7 +175,7 @@ type Incident struct {
 	Outcome  advise.Outcome `json:"outcome"`
 	From     Seen           `json:"from"`
 	To       Seen           `json:"to"`
-	// Remedies are the documented ones, Issue is the vendor's, and Command reproduces the incident.
+	// Remedies are the documented remedies, Issue is the vendor's issue, and Command reproduces the incident.
 	Remedies []string `json:"remedies"`
 	Issue    string   `json:"issue,omitempty"`
 	Command  string   `json:"command"`
@@ -186,12 +184,12 @@ type Incident struct {
 // Seen is the result of an incident's script at a version.
 type Seen struct {
 	Outcome bisect.Outcome `json:"outcome"`
-	// Verdict is empty if the version did not run. Why is the reason for that, or for the verdict.
+	// Verdict is empty if the version did not run. Why is the reason why it did not, or the reason for the verdict.
 	Verdict string `json:"verdict,omitempty"`
 	Why     string `json:"why,omitempty"`
-	// Known is set if the verdict is one of an earlier run, which Why names.
+	// Known is set if the verdict is an earlier run's. Why names that run.
 	Known bool `json:"known,omitempty"`
-	// When it ran. Zero: with the qualification, or it is known.
+	// When it ran; zero if Known, or at the time of the qualification.
 	When time.Time `json:"when,omitzero"`
 	// Report is relative to the folder of the qualification.
 	Report string `json:"report,omitempty"`
@@ -199,7 +197,7 @@ type Seen struct {
 
 // Upgrade is the result of the upgrade on a lab.
 type Upgrade struct {
-	// Measures are nil if there are none. Why says why, or what failed.
+	// Why says why there are no Measures, or what failed.
 	Measures *upgrade.Measures `json:"measures,omitempty"`
 	Why      string            `json:"why,omitempty"`
 }
@@ -210,7 +208,7 @@ type Otherwise struct {
 	Upgrade
 }
 
-// row is the incident's row. One that could not be judged decides only if the upgrade may have introduced it.
+// row is the incident's row. An unjudged incident decides only if the upgrade may have introduced it.
 func (i Incident) row(from, to string) Row {
 	r := Row{Part: PartIncident, Name: i.Name, From: i.From.cell(), To: i.To.cell(), State: Fine, Decides: true}
 	if i.OfUpgrade {

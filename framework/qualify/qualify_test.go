@@ -26,7 +26,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// bounds are those of the command by default.
+// bounds are the command's default thresholds.
 var bounds = Thresholds{MaxGapMS: 1000, MaxLost: 0.001}
 
 const again = "relapse qualify c 1.0.0 1.1.0"
@@ -46,7 +46,7 @@ func lossy(lost int, gap time.Duration) upgrade.Path {
 	return p
 }
 
-// restarting is what the restart in the middle has of the same path, with some packets lost.
+// restarting is the same path in the restart in the middle, with some packets lost.
 func restarting(lost int) upgrade.Path {
 	p := lossy(lost, 0)
 	p.Due, p.Sent, p.Answered = 1000, 1000, 1000-lost
@@ -77,7 +77,7 @@ func harmless() *upgrade.Measures {
 	}
 }
 
-// incident is one that was seen with both versions. An empty verdict is a version that was not judged.
+// incident is an incident with its verdicts at both versions. A version with an empty verdict was not judged.
 func incident(from, to string) Incident {
 	seen := func(verdict string) Seen {
 		switch verdict {
@@ -103,7 +103,7 @@ func fine() Inputs {
 	}
 }
 
-// An upgrade that was made under two settings has one verdict only if both have the same.
+// An upgrade under two settings has a verdict only if it is the same under both.
 func TestOtherwise(t *testing.T) {
 	lost := harmless()
 	lost.Upgrade.During.Paths[0].Lost, lost.Upgrade.During.Paths[0].LongestGapMS = lost.Upgrade.During.Paths[0].Due/2, 5000
@@ -173,7 +173,7 @@ func TestJudge(t *testing.T) {
 	undone := func(p upgrade.Path, notDone string) func(*Inputs) {
 		return traffic(func(m measures) { m.Undone = &upgrade.Undone{Node: "node2", NotDone: notDone, Phase: phase(p)} })
 	}
-	// restarted is what the restart in the middle has, by its probes, and what the whole upgrade.
+	// restarted sets the path in the restart in the middle, with counts of its probes, and in the whole upgrade.
 	restarted := func(p, during upgrade.Path, each ...upgrade.ProbeCount) func(*Inputs) {
 		return traffic(func(m measures) {
 			if each != nil {
@@ -182,7 +182,7 @@ func TestJudge(t *testing.T) {
 			m.Upgrade.Restart.Phase.Paths, m.Upgrade.During.Paths = on(p), on(during)
 		})
 	}
-	// silent is a path of which nothing is known for some time, and few one of so many packets.
+	// silent is a path without known outcomes for some time, and few a path with few packets.
 	silent := func(ms int64) upgrade.Path {
 		p := clean()
 		p.Sent, p.Answered, p.LongestSilenceMS, p.SilenceProbe = 9400, 9400, ms, "a->b"
@@ -201,7 +201,7 @@ func TestJudge(t *testing.T) {
 			m.Back.During.Paths, m.Back.After.Paths = on(lossy(5000, 20*time.Second)), on(back)
 		}))
 	}
-	// known is a path on which so many packets were sent and answered, and not judged.
+	// known sets how many packets were sent, answered and not judged.
 	known := func(p upgrade.Path, sent, answered, notJudged int) upgrade.Path {
 		p.Sent, p.Answered, p.NotJudged = sent, answered, notJudged
 		return p
@@ -212,7 +212,7 @@ func TestJudge(t *testing.T) {
 		name    string
 		change  func(*Inputs)
 		verdict Verdict
-		why     string // part of it
+		why     string // part of the reason
 		row     string // the row that says it, and
 		state   State  // its state
 	}{
@@ -374,7 +374,7 @@ func TestJudge(t *testing.T) {
 			must.Equal(t, q.Why, [...]any{test.verdict, 0}, [...]any{q.Verdict, strings.Count(q.Why, "\n")})
 			must.Contain(t, q.Why, test.why)
 			found := slices.ContainsFunc(q.Rows, func(r Row) bool { return r.Title() == test.row && r.State == test.state })
-			for _, r := range q.Rows { // what fails says how to see it again
+			for _, r := range q.Rows { // failed rows have a command that reproduces them
 				must.Equal(t, r, [...]bool{false, false}, [...]bool{r.Says == "", r.State == Fails && r.Command == ""})
 			}
 			must.Equal(t, q.Rows, [...]bool{true, true}, [...]bool{found, len(q.NotTested) > 0})
@@ -397,7 +397,7 @@ func TestStillThereComesFirst(t *testing.T) {
 	must.Equal(t, q.Rows[0], [...]any{Warning, advise.StillThere, NoGo}, of)
 	must.Equal(t, "the inputs", "", in.Incidents[0].Outcome)
 	for _, r := range q.Rows {
-		if r.State == Fails { // it says what to do
+		if r.State == Fails { // failed rows have a remedy
 			must.Equal(t, r, [...]bool{true, true}, [...]bool{r.Remedy != "", r.Issue != ""})
 			must.Equal(t, "", "relapse run flood --with c=1.1.0", r.Command)
 		}
@@ -543,7 +543,7 @@ func FuzzReadConfigMap(f *testing.F) {
 	})
 }
 
-// Whether the new version starts with a value that it may refuse is not known.
+// A value that the new version may refuse makes the verdict UNKNOWN.
 func TestBadValueIsNotJudged(t *testing.T) {
 	in := Inputs{From: "1.0.0", To: "1.1.0", Configuration: Configuration{Keys: 1, Drifts: []configdrift.Drift{
 		{Key: "k", Kind: configdrift.BadValue, Before: "1", After: configdrift.NotKnown, Says: "k is set to x."},

@@ -62,7 +62,8 @@ func TestFailoverRow(t *testing.T) {
 	}
 }
 
-// The address from which pods' packets arrive outside may not change. It answers for an incident that does not run.
+// The address from which pods' packets arrive outside may not change. The row also answers an incident that does not
+// run.
 func TestSources(t *testing.T) {
 	const path = "source address"
 	source := func(address, of string, packets int) upgrade.Source {

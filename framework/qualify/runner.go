@@ -27,16 +27,15 @@ import (
 	"github.com/relapse-dev/relapse/topology/host"
 )
 
-// Request says what is to be qualified.
 type Request struct {
 	Component, From, To string
-	// Config is the user's own configuration, nil if none was given, and Source is where it was read.
+	// Config is the user's own configuration, may be nil, and Source its source.
 	Config *ConfigMap
 	Source string
-	// Values are the user's values of the vendor's chart; nil: none. Settings are those of other components.
+	// Values are the user's values of the vendor's chart, may be nil. Settings are the user's other settings.
 	Values   *Values
 	Settings upgrade.Settings
-	// Told are what CheckManifests says of the manifests.
+	// Told are the clauses that CheckManifests returned.
 	Told       []string
 	Thresholds Thresholds
 	// Subnets is the prefix into which the networks of all labs are moved in turn; zero: the documented subnets.
@@ -56,11 +55,11 @@ type Runner struct {
 	in         Inputs
 	trials     []trial
 	refs       map[string]string // an image of each version
-	catalogue  *images.Catalogue // that has them; nil before LookUp
+	catalogue  *images.Catalogue // has the refs; nil before LookUp
 	upgradable bool              // an upgrade of the component is declared
-	declared   upgrade.Upgrade   // it, for both versions
+	declared   upgrade.Upgrade   // the upgrade, if upgradable
 	began      time.Time
-	earlier    *Qualification // the one that is resumed; nil for a new one
+	earlier    *Qualification // the resumed qualification; nil if this one is new
 	broken     []error
 }
 
@@ -76,7 +75,7 @@ type Parts interface {
 	Upgrade(ctx context.Context, u upgrade.Upgrade, from, to, dir string) (upgrade.Measures, error)
 	// Recorded returns the measures of the record that Upgrade left in a folder.
 	Recorded(u upgrade.Upgrade, from, to, dir string) (upgrade.Measures, error)
-	// Unfit reports that nothing can run after an error, because of this machine.
+	// Unfit reports whether an error says that this machine cannot run labs.
 	Unfit(err error) bool
 }
 
@@ -117,7 +116,7 @@ func New(q Request, all []framework.Scenario) (*Runner, error) {
 	return r, r.recall(all)
 }
 
-// recall takes what earlier runs have shown, with IPv4 alone, in place of runs, unless a scenario's record contradicts.
+// recall takes results of earlier runs, with IPv4 alone, in place of runs. It skips contradictions to scenarios.
 func (r *Runner) recall(all []framework.Scenario) error {
 	if len(r.Known) == 0 || len(r.trials) == 0 || r.in.Family != "" {
 		return nil
@@ -152,7 +151,7 @@ func (q Request) settings() upgrade.Settings {
 	return s
 }
 
-// Topologies are those of the labs that the qualification brings up.
+// Topologies are the topologies of the labs that the qualification brings up.
 func (r *Runner) Topologies() []topology.Topology {
 	all := each.Of(r.trials, func(t trial) topology.Topology { return t.scenario.Topology })
 	if r.upgradable {
@@ -275,8 +274,8 @@ func (r *Runner) Published(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Resume takes over the results of an earlier qualification of the same request, by its folder. The configuration is
-// asked about again: the file may have changed.
+// Resume takes over the results of an earlier qualification of the same request, from its folder. The configuration is
+// checked again: the file may have changed.
 func (r *Runner) Resume(dir string) error {
 	earlier, err := Read(dir)
 	if err != nil {
@@ -312,7 +311,7 @@ func (r *Runner) Resume(dir string) error {
 		now := &r.in.Incidents[n]
 		then, _ := each.First(was.Incidents, func(i Incident) bool { return i.Name == now.Name })
 		for seen, earlier := range map[*Seen]Seen{&now.From: then.From, &now.To: then.To} {
-			if earlier.Verdict != "" && !earlier.Known { // what was not available or did not build may be by now
+			if earlier.Verdict != "" && !earlier.Known { // other versions may be available, or build, by now
 				*seen = earlier
 			}
 		}
@@ -396,7 +395,7 @@ func (r *Runner) WritePlan(out io.Writer) {
 	}
 }
 
-// Result is what follows from what is known so far.
+// Result judges the results so far.
 func (r *Runner) Result() Qualification {
 	q := Judge(r.in, r.Thresholds, r.Command)
 	q.Began, q.TookMS, q.Relapse = r.began, time.Since(r.began).Milliseconds(), r.Relapse
@@ -406,13 +405,13 @@ func (r *Runner) Result() Qualification {
 	return q
 }
 
-// Broken joins the errors that kept parts from being judged, and that say nothing about a version.
+// Broken joins the errors that kept parts from being judged and say nothing about a version.
 func (r *Runner) Broken() error { return errors.Join(r.broken...) }
 
 func (r *Runner) save() error { return r.Result().Write(r.Dir) }
 
-// Run does all parts that have no result yet. It ends early, after storing what is known, with engine.ErrInterrupted,
-// an *images.NotPublishedError, or an error after which nothing can run.
+// Run carries out all parts without a result. After engine.ErrInterrupted, an *images.NotPublishedError, or an error
+// after which nothing can run, it stores the results so far and returns the error.
 func (r *Runner) Run(ctx context.Context, p Parts) error {
 	if err := r.save(); err != nil {
 		return err
@@ -457,14 +456,14 @@ func (r *Runner) upgrades(ctx context.Context, p Parts) error {
 		}
 	}
 	in := r.in
-	in.Incidents = nil // whose verdicts may be of an earlier run
+	in.Incidents = nil // their verdicts may be an earlier run's
 	if q := Judge(in, r.Thresholds, r.Command); q.Verdict == NoGo {
 		r.Progress.Note(scope, "certain, whatever the incidents say: "+q.Heading())
 	}
 	return r.save()
 }
 
-// upgrade measures the upgrade. If resumed it judges the record again: the stored measures may be of an older relapse.
+// upgrade measures the upgrade, or judges a resumed upgrade's record again: an older relapse may have stored measures.
 func (r *Runner) upgrade(ctx context.Context, p Parts, u upgrade.Upgrade, in *Upgrade, folder string) error {
 	dir := filepath.Join(r.Dir, folder)
 	if in.Measures != nil {
@@ -488,7 +487,7 @@ func (r *Runner) upgrade(ctx context.Context, p Parts, u upgrade.Upgrade, in *Up
 
 const scope = "qualify"
 
-// checkAvailable finds what is not published before a lab comes up: a version, or a module that its upgrade needs.
+// checkAvailable checks before a lab comes up that the versions, and modules that the upgrade needs, are published.
 func (r *Runner) checkAvailable(ctx context.Context, p Parts) error {
 	var missing []error
 	for _, version := range []string{r.From, r.To} {
@@ -506,7 +505,7 @@ func (r *Runner) checkAvailable(ctx context.Context, p Parts) error {
 	return r.noteBuilt()
 }
 
-// noteBuilt is for versions that are known to be available.
+// noteBuilt fills in Inputs.Built. The versions must be available.
 func (r *Runner) noteBuilt() error {
 	if r.catalogue == nil {
 		return nil
@@ -557,7 +556,7 @@ func (r *Runner) try(ctx context.Context, p Parts, t trial, i *Incident) (err er
 			return engine.ErrInterrupted
 		}
 		seen := t.seen(i, version)
-		if seen.Verdict != "" { // known, or from an earlier qualification
+		if seen.Verdict != "" { // an earlier run's, or an earlier qualification's
 			continue
 		}
 		r.Progress.Note(scope, fmt.Sprintf("%s: %s is next", i.Name, version))
@@ -580,13 +579,13 @@ func (r *Runner) try(ctx context.Context, p Parts, t trial, i *Incident) (err er
 	return nil
 }
 
-// keep returns an error after which nothing more can run: an interrupt, a version that is not published, an unfit
-// machine. Any other it keeps for Broken: the part that had it is not judged. If the module proxy does not answer,
-// images that are built already still work.
+// keep returns an error after which nothing more can run: an interrupt, an unpublished version, an unfit machine. It
+// keeps any other error for Broken: the part is not judged. If the module proxy does not answer, images that are built
+// already still work.
 func (r *Runner) keep(ctx context.Context, p Parts, err error) error {
 	switch {
 	case ctx.Err() != nil && !errors.Is(err, engine.ErrInterrupted):
-		return engine.ErrInterrupted // other errors follow from it
+		return engine.ErrInterrupted // the interrupt causes other errors
 	case err == nil, errors.As(err, new(*images.UnreachableError)):
 		return nil
 	case errors.As(err, new(*images.BuildError)):
@@ -597,7 +596,7 @@ func (r *Runner) keep(ctx context.Context, p Parts, err error) error {
 	return nil
 }
 
-// onlyNotPublished is the error if the version itself is not published, and not a module that it requires.
+// onlyNotPublished returns err if the version itself is not published, and nil if it is a module that it requires.
 func onlyNotPublished(err error) error {
 	if missing, is := errors.AsType[*images.NotPublishedError](err); is && !missing.Required {
 		return err

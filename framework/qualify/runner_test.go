@@ -46,7 +46,7 @@ var catalogue = []framework.Scenario{
 
 var errUnfit = errors.New("no Docker")
 
-// fakeParts end as their steps and errors say, by scenario and version; others are prevented.
+// fakeParts return steps and errors by scenario and version. Other versions are prevented.
 type fakeParts struct {
 	steps    map[string]bisect.Step
 	errs     map[string]error
@@ -190,7 +190,7 @@ func TestConfigurationIsRead(t *testing.T) {
 	}
 }
 
-// What earlier runs have shown of an incident is not run again, and counts.
+// Incidents with results of earlier runs do not run again, and their results count.
 func TestKnownIncidents(t *testing.T) {
 	of := func(incident, from, to, verdict, under string) advise.Known {
 		return advise.Known{Component: "cilium", Incident: incident, From: from, To: to, Verdict: verdict, Under: under, When: "2026-11-01", Report: "r/1"}
@@ -199,7 +199,7 @@ func TestKnownIncidents(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		known []advise.Known
-		asked []string // what runs
+		asked []string // the parts that run
 		want  Verdict
 		says  string
 	}{
@@ -264,7 +264,7 @@ func TestRunIsInterrupted(t *testing.T) {
 	must.Contain(t, "begins "+string(must.Read(t, filepath.Join(r.Dir, FileText))), "begins UNKNOWN: ", "node-drain (", notRun)
 }
 
-// A resumed qualification repeats what has no result, and nothing else.
+// A resumed qualification repeats only the parts without a result.
 func TestResume(t *testing.T) {
 	p := &fakeParts{steps: map[string]bisect.Step{
 		"node-drain 1.18.4": ran(framework.Reproduced),
@@ -285,11 +285,11 @@ func TestResume(t *testing.T) {
 		return r
 	}
 	resume(&fakeParts{}, []string{"node-drain 1.19.3", "masquerade-drift 1.19.3"}, 0)
-	// One that is complete is only judged.
+	// A complete qualification is only judged.
 	r := resume(&fakeParts{errs: map[string]error{"upgrade": errors.New("not again")}}, nil, 0)
-	// Without a record an upgrade is measured again: the stored measures may be of an older relapse.
+	// Without a record an upgrade is measured again: an older relapse may have stored the measures.
 	resume(&fakeParts{errs: map[string]error{"record": errors.New("no record")}}, nil, 1)
-	// The upgrade that was measured with other settings is not that of this request.
+	// An upgrade with other settings is not resumed.
 	other := qualified(t)
 	other.in.Settings = "others"
 	must.NoError(t, other.Resume(first.Dir))
@@ -419,7 +419,7 @@ func TestSubnets(t *testing.T) {
 		"--subnets: 10.62.0.0/16 overlaps 10.62.64.0/20, the pod range of upgrade-cilium, which stays: choose another prefix")
 }
 
-// With versions that are built whole no script of a slice runs: the upgrade alone is judged, and asked for.
+// With versions that are built whole no script of a slice runs: only the upgrade is judged.
 func TestWholeVersions(t *testing.T) {
 	c, r := must.Get(images.Open("../.."))(t), qualified(t)
 	must.NoError(t, r.ask(c))
@@ -445,7 +445,8 @@ func TestSliceToWhole(t *testing.T) {
 		"an upgrade of cilium from 1.12.0 to 1.18.0 has no lab: expected two versions from 1.15.0 on")
 }
 
-// An incident does not run if an image of its lab is built of neither version; the upgrade is asked for by its own.
+// An incident does not run if no recipe builds an image of its lab with either version. The upgrade's own images are
+// looked up.
 func TestLeftOut(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	c := must.Get(images.Open(filepath.Join("..", "..")))(t)

@@ -9,14 +9,14 @@ import (
 )
 
 type sources struct {
-	// resting and to are whose addresses they were at rest and after the upgrade.
+	// resting and to are the owners of the addresses at rest and after the upgrade.
 	resting, to           string
 	fails, unknown, warns []string
 }
 
-// sourcesOf judges the addresses from which packets of a path arrived; false if the path is not about them. A peer
-// knows the pods by these (its firewall, its grants), so it does not matter whose a new one is. As with loss, a few
-// packets may have another one during a rollout, and none after it.
+// sourcesOf judges the addresses from which packets of a path arrived; false if the path does not measure addresses.
+// A peer knows the pods by their addresses (its firewall, its grants), so any new address is a change. As with loss, a
+// few packets may have another address during a rollout, and no packet after it.
 func sourcesOf(m upgrade.Measures, name string, t Thresholds) (sources, bool) {
 	resting, _ := find(&m.Resting, name)
 	all := sources{resting: whose(resting.Sources)}
@@ -25,7 +25,7 @@ func sourcesOf(m upgrade.Measures, name string, t Thresholds) (sources, bool) {
 		phase := s.of(m)
 		p, there := find(phase, name)
 		if !there || len(p.Sources) == 0 {
-			continue // the path's loss says why
+			continue // the row of the path's loss says why
 		}
 		about = true
 		if s.after && !s.back {
@@ -80,8 +80,8 @@ func whose(all []upgrade.Source) string {
 	})), " and ")
 }
 
-// answered is the row of an incident whose script does not run, and whose question a path of the upgrade answers:
-// does the address change from which pods' packets arrive? False if the path was not measured.
+// answered is the row of an incident whose script does not run, if a path of the upgrade answers its question: does the
+// address change from which pods' packets arrive? False if the path was not measured.
 func (i Incident) answered(in Inputs, t Thresholds) (Row, bool) {
 	m := in.Upgrade.Measures
 	if i.AnsweredBy == "" || m == nil {

@@ -22,12 +22,12 @@ import (
 // trial is one scenario's part of a qualification: at each of two versions, or with the upgrade itself.
 type trial struct {
 	scenario framework.Scenario
-	// varied is the component's name in the scenario, and old that before the upgrade, if the incident is one.
+	// varied is the component's name in the scenario. If the upgrade is the incident, old is its name before the upgrade.
 	varied, old string
 	from, to    string
 }
 
-// trialsOf is an error if no scenario tests the component, and it has no upgrade.
+// trialsOf returns an error if no scenario tests the component and no upgrade of it is declared.
 func trialsOf(all []framework.Scenario, component, from, to string) ([]trial, error) {
 	var trials []trial
 	var known []string
@@ -104,7 +104,7 @@ func (t trial) incident() (Incident, error) {
 	return i, nil
 }
 
-// ask notes the incidents whose scripts run a slice of a component that is built whole at these versions.
+// ask notes the incidents whose scripts run a slice of the component although a version is built whole.
 func (r *Runner) ask(c *images.Catalogue) error {
 	for _, version := range []string{r.From, r.To} {
 		for n, t := range r.trials {
@@ -112,7 +112,7 @@ func (r *Runner) ask(c *images.Catalogue) error {
 			_, err := c.Find(images.Want{Component: r.Component, Version: version, Form: images.Form(i.Form)})
 			built, is := errors.AsType[*images.FormError](err)
 			switch {
-			case err == nil, errors.As(err, new(*images.UnknownVersionError)): // image says so
+			case err == nil, errors.As(err, new(*images.UnknownVersionError)): // image reports it
 			case !is:
 				return err
 			case built.Built == images.Whole:
@@ -137,7 +137,8 @@ func (t trial) imageOf(c *images.Catalogue, version string) (string, error) {
 	return known(c, suite.ImagesOf(u, false, u.Variants...), version)
 }
 
-// known is the first of some images that has a version, if any, or why the catalogue does not know all that have it.
+// known is the first of some images with a version, empty if there is none. The error says that the catalogue does not
+// know all images with the version.
 func known(c *images.Catalogue, refs []string, version string) (string, error) {
 	refs = slices.DeleteFunc(slices.Clone(refs), func(ref string) bool {
 		_, tag, _ := strings.Cut(ref, ":")
@@ -149,8 +150,8 @@ func known(c *images.Catalogue, refs []string, version string) (string, error) {
 	return refs[0], c.Know(refs...)
 }
 
-// image is by which the module proxy can be asked for a version: an image of a trial, of the upgrade, or else the
-// slice of a version whose keys are compared.
+// image is an image by which the module proxy can be asked for a version: an image of a trial, an image of the upgrade,
+// or else the slice that the keys of a version are read from.
 func (r *Runner) image(c *images.Catalogue, version string) (string, error) {
 	var first error
 	for n, t := range r.trials {

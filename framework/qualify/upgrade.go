@@ -20,7 +20,7 @@ const enough = 0.9
 type stage struct {
 	name string
 	back bool // of the rollback
-	// after is set if nothing changes in the phase: no loss is allowed, as far as there is none at rest.
+	// after is set if nothing changes in the phase: no loss is allowed, unless there is loss at rest.
 	after bool
 }
 
@@ -29,7 +29,7 @@ var stages = []stage{
 	{"during the rollback", true, false}, {"after the rollback", true, true},
 }
 
-// of is the stage's phase; nil if it did not run.
+// of is the phase of the stage; nil if the stage did not run.
 func (s stage) of(m upgrade.Measures) *upgrade.Phase {
 	switch rollout := s.rollout(m); {
 	case rollout == nil:
@@ -48,7 +48,7 @@ func (s stage) rollout(m upgrade.Measures) *upgrade.Rollout {
 	return m.Upgrade
 }
 
-// own is what a path lost in a phase without the restart in its middle. The gaps are those of the whole phase.
+// own is a path in a phase without the packets of the restart in its middle. Its gaps are the whole phase's gaps.
 func (s stage) own(m upgrade.Measures, p upgrade.Path) upgrade.Path {
 	rollout := s.rollout(m)
 	if s.after || rollout == nil || rollout.Restart == nil {
@@ -144,7 +144,7 @@ func (u Upgrade) rollouts() Row {
 func restartRow(m upgrade.Measures, t Thresholds) (Row, bool) {
 	r := Row{Part: PartUpgrade, Name: "restart in the middle", State: Fine}
 	var fails, unknown, fine []string
-	var without []string // the directions that have no restart: unknown, if the other has one
+	var without []string // directions without a restart: unknown if the other direction has one
 	for _, side := range []struct {
 		rollout *upgrade.Rollout
 		cell    *string
@@ -202,15 +202,15 @@ func restartRow(m upgrade.Measures, t Thresholds) (Row, bool) {
 	return r, r.Decides
 }
 
-// restartLosses says for each path what exceeds the thresholds in the phase of a restart, what is not known, and what
-// was lost. A path is as good as its worst probe.
+// restartLosses says for each path which losses in the phase of a restart exceed the thresholds, what is not known, and
+// how much was lost. A path is as good as its worst probe.
 func restartLosses(rest, phase upgrade.Phase, t Thresholds) (lost, unknown, stated []string) {
 	for _, p := range phase.Paths {
 		resting, _ := find(&rest, p.Name)
 		if resting.Unserved() {
 			continue // the row of the path says so
 		}
-		var over, open string // of the first probe that is so
+		var over, open string // about the first such probe
 		for _, c := range p.Each {
 			most := permitted(c.Due, phase, t)
 			one := upgrade.Path{Due: c.Due, Answered: c.Answered, Lost: c.Lost, NotJudged: c.NotJudged}
@@ -230,7 +230,7 @@ func restartLosses(rest, phase upgrade.Phase, t Thresholds) (lost, unknown, stat
 			lost = append(lost, p.Name+": "+over)
 		case p.LongestSilenceMS > t.MaxGapMS:
 			unknown = append(unknown, p.Name+": "+silence(p, t))
-		case open != "" && !phase.Ended.IsZero(): // else the row says so
+		case open != "" && !phase.Ended.IsZero(): // else the row says that it did not end
 			unknown = append(unknown, p.Name+": "+open)
 		}
 		if p.Lost > 0 {
@@ -282,7 +282,7 @@ func silence(p upgrade.Path, t Thresholds) string {
 	return fmt.Sprintf("no answer is known for %s (%s; allowed: %s)", duration(p.LongestSilenceMS), p.SilenceProbe, duration(t.MaxGapMS))
 }
 
-// permitted is how many due packets a probe may lose in a restart's phase: of the longest gap, and a share of all.
+// permitted is how many due packets a probe may lose in a restart's phase: one gap of MaxGapMS, and the share MaxLost.
 func permitted(due int, phase upgrade.Phase, t Thresholds) int {
 	gap := 0.0
 	if of := lasted(phase); of > 0 {
@@ -295,7 +295,7 @@ func changed(r *upgrade.Rollout) string {
 	if r == nil {
 		return ""
 	}
-	if len(r.Nodes) == 1 { // perhaps a Deployment
+	if len(r.Nodes) == 1 { // may be a Deployment
 		return fmt.Sprintf("%s in %s", r.Nodes[0].Node, r.During.Ended.Sub(r.During.Began).Round(time.Second))
 	}
 	return fmt.Sprintf("%d nodes in %s", len(r.Nodes), r.During.Ended.Sub(r.During.Began).Round(time.Second))
@@ -418,9 +418,9 @@ func samples(p upgrade.Path) string {
 
 func lasted(p upgrade.Phase) time.Duration { return p.Ended.Sub(p.Began) }
 
-// explained reports whether a loss that exceeds the thresholds may be what the lab loses by itself. It is not if its
-// rate is higher than at rest by more than chance explains (the 95% intervals have nothing in common), or if it alone
-// has a gap that is too long. Without a rate at rest it may be after the rollout, when the threshold is that at rest.
+// explained reports whether the lab by itself may explain a loss that exceeds the thresholds. It does not if the rate
+// is higher than at rest by more than chance (the 95% intervals do not overlap), or if there is a gap that is too long
+// and none at rest. Without a rate at rest, it may explain only losses after the rollout.
 func explained(resting, p upgrade.Path, after bool, t Thresholds) bool {
 	if p.LongestGapMS > t.MaxGapMS && resting.LongestGapMS <= t.MaxGapMS {
 		return false
@@ -516,7 +516,7 @@ func worst(m *upgrade.Measures) string {
 	return fmt.Sprintf("had a longest gap of %s (%s)", duration(gap), at)
 }
 
-// routerRow is what a router saw. It does not decide: traffic is judged by its own rows.
+// routerRow says what a router saw. It does not decide: other rows judge traffic.
 func routerRow(m upgrade.Measures, name string) Row {
 	r := Row{Part: PartUpgrade, Name: "router " + name, State: Fine, Says: name + " saw no change of its neighbours"}
 	var saw, unknown []string
@@ -552,7 +552,7 @@ func routerRow(m upgrade.Measures, name string) Row {
 	return r
 }
 
-// eventsOf is what a router saw in a phase: numbers, and details with the prefixes.
+// eventsOf counts what a router saw in a phase, and names the prefixes.
 func eventsOf(r upgrade.Router) (cell string, all []string) {
 	var short []string
 	for _, kind := range []struct {
@@ -573,7 +573,7 @@ func eventsOf(r upgrade.Router) (cell string, all []string) {
 	return strings.Join(short, ", "), all
 }
 
-// left is what the upgrade and the rollback have changed on the nodes. It does not decide.
+// left is the row of the changes that the upgrade and the rollback left on the nodes. It does not decide.
 func left(m upgrade.Measures) Row {
 	r := Row{Part: PartUpgrade, Name: "left behind", State: Fine, Back: "nothing", Says: "the nodes are as before the upgrade"}
 	switch {

@@ -29,34 +29,34 @@ import (
 	"github.com/relapse-dev/relapse/topology/host"
 )
 
-// Values are the user's values of the vendor's chart, and what a lab makes of them.
+// Values are the user's values of the vendor's chart, and their effect in a lab.
 type Values struct {
 	// Sources are the files, the first one first.
 	Sources []string `json:"sources"`
-	// Told are sentences about what of them was not read.
+	// Told says which values were not read.
 	Told []string `json:"told,omitempty"`
-	// Mode is what the values of Cilium choose, with what was replaced; nil for others.
+	// Mode is the mode that Cilium's values choose; nil for other components.
 	Mode *labvalues.Mode `json:"mode,omitempty"`
-	// BGP is which implementation of BGP the values of MetalLB choose; empty for others.
+	// BGP is the implementation of BGP that MetalLB's values choose; empty for other components.
 	BGP string `json:"bgp,omitempty"`
-	// Without are the features that the user goes without, of those that the values ask for.
+	// Without are the requested features that the user goes without.
 	Without []string `json:"without,omitempty"`
-	// Parts are what the values switch on, with what the lab does with it.
+	// Parts are the parts of the component that the values switch on, with their role in the lab.
 	Parts []labvalues.Part `json:"parts,omitempty"`
-	// Concerns are values, by the paths of the lab that they concern.
+	// Concerns are the paths of the lab, with the values that concern them.
 	Concerns []labvalues.Concern `json:"concerns,omitempty"`
-	// Replaced are the values that the lab's release has otherwise than the user's.
+	// Replaced are the values that the lab's release replaces.
 	Replaced []chart.Replacement `json:"replaced"`
-	// NotOfFrom and NotOfTo are values that only the other chart reads, and Unread sentences on what neither reads.
+	// NotOfFrom and NotOfTo are values that only the other chart reads. Unread are sentences on values that neither reads.
 	NotOfFrom []string `json:"not_of_from"`
 	NotOfTo   []string `json:"not_of_to"`
 	Unread    []string `json:"unread,omitempty"`
 
 	// lab are the values of the lab's release. They are not stored: values may contain secrets.
 	lab map[string]any
-	// rendered is what both charts make of the user's own values.
+	// rendered compares what both charts render with the user's own values.
 	rendered Charts
-	// refusals are the keys with which the new version does not start.
+	// refusals are drifts with which the new version does not start.
 	refusals []configdrift.Drift
 }
 
@@ -70,8 +70,8 @@ func CheckWithout(features ...string) error {
 	return nil
 }
 
-// ReadValues renders the charts of both versions with the user's values, and downloads them if need be. The error is
-// an *images.NotPublishedError if a version has none, an *host.UnfitError if no lab of this machine can run the mode,
+// ReadValues renders the charts of both versions with the user's values. It downloads missing charts. The error is an
+// *images.NotPublishedError if a version has no chart, a *host.UnfitError if no lab of this machine can run the mode,
 // and else one sentence about the values.
 func ReadValues(ctx context.Context, component, from, to string, subnets netip.Prefix, given releasefile.Given, without ...string) (*Values, error) {
 	v := &Values{Sources: given.Sources, Told: given.Told, Without: without}
@@ -99,7 +99,7 @@ func ReadValues(ctx context.Context, component, from, to string, subnets netip.P
 	return v, v.adapt(ctx, labvalues.Of(declared.Topology), charts[0], charts[1], given.Values)
 }
 
-// InputError says what is wrong with what the user has given: values, manifests or a bundle.
+// InputError says what is wrong with the user's values, manifests or bundle.
 type InputError struct{ Err error }
 
 func (e *InputError) Error() string { return e.Err.Error() }
@@ -109,10 +109,11 @@ func (v *Values) wrong(err error) error {
 	return &InputError{fmt.Errorf("%s: %w", strings.Join(v.Sources, ", "), err)}
 }
 
-// unreadWithin bounds the search for values without effect: 40 s for a real file with 13 of them, on two busy CPUs.
+// unreadWithin bounds the search for values without effect. A real file with 13 such values took 40 s on two busy CPUs.
 const unreadWithin = time.Minute
 
-// unread fills in which values the charts do not read. The old chart refusing them is an error; the new one says so.
+// unread fills in which values the charts do not read. The error says that the old chart refuses the values. If the new
+// chart refuses them, compareCharts reports it.
 func (v *Values) unread(ctx context.Context, from, to *chart.Chart, users map[string]any) error {
 	var unread [2][]chart.Path
 	renders, within := errgroup.WithContext(ctx)
@@ -157,7 +158,7 @@ func (v *Values) unread(ctx context.Context, from, to *chart.Chart, users map[st
 	return nil
 }
 
-// withoutVariables leaves out variables that have no value. The error names those that the lab's release needs.
+// withoutVariables removes variables without a value. The error names the variables that the lab's release needs.
 func (v *Values) withoutVariables(from, to *chart.Chart, users map[string]any) (map[string]any, error) {
 	all := placeholder.In(users)
 	if len(all) == 0 {
@@ -210,7 +211,7 @@ func (v *Values) adapt(ctx context.Context, lab labvalues.Lab, from, to *chart.C
 	}
 	mode := labvalues.ModeOf(inLab)
 	v.Mode = &mode
-	// The lab is made by the values, and extraConfig goes before them in the ConfigMap.
+	// The values decide what the lab has, but extraConfig takes precedence over them in the ConfigMap.
 	of := ciliumrelease.Values(v.lab)
 	if of.Native() != (mode.Routing == "native") || of.BGP() != mode.BGP || of.ReplacesKubeProxy() == mode.KubeProxy {
 		return v.wrong(errors.New("something else than routingMode, kubeProxyReplacement and bgpControlPlane.enabled sets the mode (extraConfig?): expected these"))
@@ -220,7 +221,7 @@ func (v *Values) adapt(ctx context.Context, lab labvalues.Lab, from, to *chart.C
 		return v.wrong(err)
 	}
 	if v.rendered.Refused == "" {
-		// A value that only a lab has may be refused as well.
+		// The chart may also refuse a value that only the lab has.
 		if inLab, err = configOf(to, v.lab, true); err != nil {
 			return v.wrong(fmt.Errorf("with what the lab replaces: %w", err))
 		}
@@ -228,11 +229,11 @@ func (v *Values) adapt(ctx context.Context, lab labvalues.Lab, from, to *chart.C
 	return fits(labvalues.ModeOf(inLab), mode)
 }
 
-// fits returns an *host.UnfitError if this machine's kernel lacks what a mode needs.
+// fits returns a *host.UnfitError if this machine's kernel lacks what a mode needs.
 func fits(modes ...labvalues.Mode) error {
 	for _, mode := range modes {
 		for kind, value := range mode.Devices() {
-			// Without root there is no answer, and no lab.
+			// Without root there is an error, but no lab either.
 			lacks, err := host.Lacks(kind)
 			switch {
 			case err == nil && lacks:
@@ -249,7 +250,7 @@ func fits(modes ...labvalues.Mode) error {
 	return nil
 }
 
-// kernels say of what Devices names: what it is, by which option, and the feature that a user may go without.
+// kernels describe the kinds of Mode.Devices: a noun, the kernel's option, and the feature that a user may go without.
 var kernels = map[string]struct{ what, option, feature string }{
 	"vxlan":     {"VXLAN devices", "CONFIG_VXLAN", ""},
 	"geneve":    {"GENEVE devices", "CONFIG_GENEVE", "geneve"},
@@ -269,7 +270,7 @@ func release(c *chart.Chart, values map[string]any, upgrade bool) chart.Release 
 	namespaces := map[string]string{"cilium": "kube-system", "metallb": "metallb-system"}
 	return chart.Release{
 		Name: c.Name, Namespace: namespaces[c.Name], Values: values, KubeVersion: kubeadm.KubernetesVersion, Upgrade: upgrade,
-		// Those that values may ask for: a chart refuses them if the cluster lacks the types.
+		// Values may ask for objects of these types. A chart refuses the values if the cluster lacks the types.
 		APIVersions: []string{"monitoring.coreos.com/v1", "gateway.networking.k8s.io/v1/GatewayClass"},
 	}
 }
@@ -291,7 +292,7 @@ func configOf(c *chart.Chart, values map[string]any, upgrade bool) (map[string]s
 	return data, nil
 }
 
-// resolved has the lab's API server in place of one that a template would ask the cluster for.
+// resolved replaces k8sServiceHost auto, with which a template asks the cluster, by the lab's API server.
 func resolved(lab labvalues.Lab, users map[string]any) map[string]any {
 	if host, _ := chart.Get(users, "k8sServiceHost"); host == "auto" {
 		users = chart.Merge(users)
@@ -317,9 +318,9 @@ func compareCharts(from, to *chart.Chart, users map[string]any) (Charts, []confi
 	}
 	c.To = len(after)
 	var notes []reference.Note
-	if bisect.Minor(from.Version) != bisect.Minor(to.Version) { // they are written for each minor
+	if bisect.Minor(from.Version) != bisect.Minor(to.Version) { // notes are written for each minor
 		newer := to
-		if bisect.Compare(from.Version, to.Version) > 0 { // whose changes a downgrade takes back
+		if bisect.Compare(from.Version, to.Version) > 0 { // a downgrade takes the newer version's changes back
 			newer = from
 		}
 		if notes, err = reference.Notes(filepath.Join(newer.Module, "Documentation/operations")); err != nil {
@@ -343,7 +344,7 @@ func compareCharts(from, to *chart.Chart, users map[string]any) (Charts, []confi
 	return c, c.drifts(drifts), nil
 }
 
-// concerned says which values concern the paths that a text names, or else all paths.
+// concerned says which values concern the paths that a text names, or else which values concern all paths.
 func (v *Values) concerned(text string) string {
 	var all []string
 	if v == nil {
@@ -401,7 +402,7 @@ func (v *Values) OfLab() map[string]any {
 	return chart.Merge(v.lab)
 }
 
-// ofRecord are values that choose the mode, and so the paths, of a recorded upgrade; nil without values.
+// ofRecord are values that choose the mode of a recorded upgrade, and so its paths; nil without values.
 func (v *Values) ofRecord() map[string]any {
 	if v == nil || v.Mode == nil { // MetalLB's mode is stored beside them
 		return nil

@@ -108,7 +108,7 @@ func TestValuesWithVariables(t *testing.T) {
 	must.Equal(t, "of the values", true, errors.As(err, new(*InputError)))
 }
 
-// What a lab cannot run is the machine's lack, and not a wrong value.
+// A mode that a lab cannot run is an UnfitError, and no InputError.
 func TestValuesOfAnotherCloud(t *testing.T) {
 	err := must.Err(adapted(t, "{ipam: {mode: eni}}"))
 	must.Equal(t, "error", "the values ask for ipam.mode eni, which a lab on this machine cannot run "+
@@ -117,7 +117,7 @@ func TestValuesOfAnotherCloud(t *testing.T) {
 	must.Equal(t, "of the values, or of the machine", true, errors.As(err, new(*InputError)) != errors.As(err, new(*host.UnfitError)))
 }
 
-// What a mode can need of the kernel has words, and the kernel is asked for it.
+// Every kind of device that a mode may need is described, and the kernel can be asked for it.
 func TestKernelsNeeds(t *testing.T) {
 	for _, mode := range []labvalues.Mode{{Tunnel: "vxlan"}, {Tunnel: "geneve"}, {Encryption: "wireguard"}, {Encryption: "ipsec"}, {IPIP: true}, {Netkit: true}} {
 		for kind := range mode.Devices() {

@@ -52,7 +52,7 @@ func Rejudge(dir string) (then, now Qualification, err error) {
 	}
 	in := then.Inputs
 	if in.Upgrade.Measures != nil {
-		// Of the settings those are stored on which the paths depend.
+		// The inputs have only the settings that the paths depend on.
 		declared, err := upgrade.Of(in.Component, in.From, in.To, upgrade.Settings{
 			Mode: in.Mode, Values: in.Values.ofRecord(), Subnets: in.Subnets, Family: in.Family,
 		})
@@ -76,7 +76,7 @@ func Rejudge(dir string) (then, now Qualification, err error) {
 	return then, now, nil
 }
 
-// junit has one test per row: no-go is a failure, and one that could not be judged is an error.
+// junit has one test per row. A NO-GO is a failure, and a row that could not be judged is an error.
 func (q Qualification) junit() reporters.JUnitTestSuite {
 	suite := reporters.JUnitTestSuite{
 		Name:      fmt.Sprintf("qualify %s %s to %s", q.Inputs.Component, q.Inputs.From, q.Inputs.To),
@@ -91,7 +91,6 @@ func (q Qualification) junit() reporters.JUnitTestSuite {
 	return suite
 }
 
-// marks are in the order of the details.
 var marks = []struct {
 	state State
 	word  string
@@ -114,7 +113,7 @@ func (q Qualification) Heading() string {
 	if q.Inputs.Family != "" {
 		under = append(under, withBoth)
 	}
-	if q.Inputs.Under != "" && q.Inputs.Otherwise == nil { // or the reason names both settings
+	if q.Inputs.Under != "" && q.Inputs.Otherwise == nil { // with Otherwise the reason names both settings
 		under = append(under, q.Inputs.Under)
 	}
 	if v := q.Inputs.Values; v != nil {
@@ -127,7 +126,7 @@ func (q Qualification) Heading() string {
 
 const withBoth = "with IPv4 and IPv6"
 
-// Title says what was judged, and with which thresholds.
+// Title names the upgrade and the thresholds.
 func (q Qualification) Title() string {
 	return fmt.Sprintf("%s %s to %s; during the rollout a path may go unanswered for %s and lose %s of its packets, and none after it",
 		q.Inputs.Component, q.Inputs.From, q.Inputs.To, duration(q.Thresholds.MaxGapMS), percent(q.Thresholds.MaxLost))
@@ -141,7 +140,7 @@ func (r Row) cells() []string {
 	return cells
 }
 
-// Text is for a terminal: the verdict, the table, the reasons for rows that are not fine, and what was not tested.
+// Text is for a terminal: the verdict, the table, the reasons for rows that are not fine, and the untested parts.
 func (q Qualification) Text() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s\n%s\n\n", q.Heading(), q.Title())

@@ -27,16 +27,15 @@ import (
 //
 // The values are the user's, adapted to the lab (package labvalues), or none.
 //
-// Routers learn the pods' ranges by BGP if the values switch it on. With native routing and
-// without BGP they have static routes. With a tunnel they have none, as outside of a lab:
-// then pods are reached from outside by the node port alone.
+// Routers learn the pods' ranges by BGP if the values switch it on. With native routing and without BGP, routers have
+// static routes. With a tunnel they have no routes, as outside of a lab: then only the node port leads from outside to
+// pods.
 //
-// The types by which BGP is configured are the newest of the old version. If the new one has
-// newer ones, and still serves the old ones, they change as the last step of the upgrade. In a downgrade they are
-// the newest of the new version, which the old one may serve as well.
+// BGP is configured by the old version's newest types, in a downgrade by the new version's. If the new version has newer
+// types and still serves the old ones, the last step of the upgrade replaces the objects.
 //
-// Graceful restart is the user's setting. Of a user whose manifests have no peers it is not known: the upgrade is
-// made with the vendor's default, which is none, and otherwise with it.
+// Graceful restart is the user's setting. If the user's manifests have no peers, the setting is unknown: the upgrade is
+// made without graceful restart, the vendor's default, and Otherwise with it.
 func ciliumUpgrade(from, to string, given Settings) (Upgrade, error) {
 	switch {
 	case !atLeast(from, labvalues.First) || !atLeast(to, labvalues.First):
@@ -59,7 +58,7 @@ func ciliumUpgrade(from, to string, given Settings) (Upgrade, error) {
 	return u, err
 }
 
-// ciliumUnder is ciliumUpgrade with graceful restart or without, where no manifests say.
+// ciliumUnder is ciliumUpgrade with or without graceful restart, if the manifests do not decide.
 func ciliumUnder(from, to string, given Settings, graceful bool) (Upgrade, error) {
 	values := release.Values(given.Values)
 	switch given.Family {
@@ -145,12 +144,12 @@ type wholeCilium struct {
 	small
 	values release.Values
 	pool   netip.Prefix // of the addresses of Services
-	// bgp are the user's objects; none: the lab's own.
+	// bgp are the user's objects; if empty, the lab has its own.
 	bgp release.BGP
-	// graceful restart is in the lab's own.
+	// graceful is set if the lab's own objects ask for graceful restart.
 	graceful bool
 	dns      kubeadm.DNS
-	// layer2 are the Services that are answered for by ARP; none without the values for it.
+	// layer2 are the Services whose addresses nodes answer for by ARP; empty unless the values ask for it.
 	layer2    layer2
 	answering release.Layer2
 	// balancer are the addresses that Cilium has chosen for the Service.
@@ -209,7 +208,7 @@ func (w *wholeCilium) answer(given Settings) (err error) {
 	return nil
 }
 
-// configure creates the objects of BGP, or those of other types in their place.
+// configure creates the objects of BGP by some types, in place of objects of other types.
 func (w wholeCilium) configure(types release.Types) framework.Action {
 	if len(w.bgp.Objects) > 0 {
 		return w.bgp.Apply(types)
@@ -287,7 +286,7 @@ func explainCilium(ctx context.Context, r *framework.Run, node string) string {
 	return "Cilium on " + node + " says of itself: " + state.String()
 }
 
-// ownCorefile is kubeadm's. No probe looks up a name outside of the cluster, so nothing listens where it forwards to.
+// ownCorefile is kubeadm's Corefile. It forwards to a port where nothing listens: no probe looks up other names.
 func ownCorefile(s small) kubeadm.Corefile {
 	config, err := kubeadm.NewCorefile("", netip.AddrPortFrom(s.address(4, 11), upstreamPort))
 	if err != nil {

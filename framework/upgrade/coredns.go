@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// forwardedName is known to the DNS server outside of the cluster alone, as the host outside.
+	// forwardedName is a name that only the DNS server outside of the cluster knows. It has the outside host's address.
 	forwardedName = "outside.relapse.test"
 	// upstreamPort is where that server listens on master: port 53 of nodes is left to others.
 	upstreamPort = 5300
-	// dnsRollWithin bounds the replacement of both pods. By kubeadm's Corefile each serves for 5 s after it is to end.
+	// dnsRollWithin bounds the replacement of both pods. By kubeadm's Corefile each pod still serves for 5 s when it ends.
 	dnsRollWithin = 2 * time.Minute
 )
 
@@ -78,7 +78,7 @@ var upstreamDNS = workload.Deployment{
 	Pods: workload.Pods{Namespace: "kube-system", Labels: map[string]string{"k8s-app": "upstream-dns"}},
 }
 
-// upstreamServer is its manifest. Its answers have the shortest TTL, so that CoreDNS asks again after its own, 5 s.
+// upstreamServer is its manifest. Its answers have the shortest TTL, so that CoreDNS' minimum of 5 s applies.
 func upstreamServer(lab topology.Topology) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: ConfigMap
@@ -131,7 +131,7 @@ func lookups(kind, name, to string, address netip.Addr) PathKind {
 	return k
 }
 
-// reverseLookups are what lost-ptr is about: the name of the address of a pod behind a headless Service.
+// reverseLookups look up the name of the address of a pod behind a headless Service, as in the incident lost-ptr.
 func reverseLookups() PathKind {
 	k := PathKind{Name: "DNS through CoreDNS, the name of a pod's address"}
 	for _, from := range []string{master, worker1} {
@@ -143,8 +143,8 @@ func reverseLookups() PathKind {
 	return k
 }
 
-// dnsPaths are the paths through CoreDNS, and those that the lookups need: if these lose packets too, CoreDNS is not
-// the reason. Every packet is a lookup from a new port, and a connection to what it found.
+// dnsPaths are the paths through CoreDNS, and the paths that the lookups need: if these lose packets too, CoreDNS is
+// not the reason. Every packet is a lookup from a new port, and a connection to the address.
 func (s small) dnsPaths(lab topology.Topology, zone string) []PathKind {
 	paths := []PathKind{
 		serviceLookups(zone),

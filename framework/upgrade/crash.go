@@ -16,10 +16,9 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// withAgents sets Works, Steady and Crash of a component whose agents are pods, one on a node, of an image.
-//
-// DaemonSets of an upgrade have the newer template, of which the next pod would be. So the pod stays, and its
-// processes are killed: kubelet starts it again with its own image.
+// withAgents sets Works, Steady and Crash of a component whose agents are pods, one on each node. In an upgrade the
+// DaemonSet has the newer template, and a new pod would run it. So the crash keeps the pod and kills its processes:
+// kubelet starts them again with the pod's own image.
 func (u Upgrade) withAgents(agents workload.Pods, image func(version string) string, works askAgent) Upgrade {
 	u.Works = works
 	u.Steady = func(ctx context.Context, r *framework.Run, node string) (func(context.Context) error, error) {
@@ -47,7 +46,7 @@ func (u Upgrade) withAgents(agents workload.Pods, image func(version string) str
 	return u
 }
 
-// runs is an error if no container of a pod is of an image. The agent's tells its version: FRR beside it is the same.
+// runs returns an error if no container of a pod has the image.
 func runs(pod corev1.Pod, image string) error {
 	has := each.Of(pod.Spec.Containers, func(c corev1.Container) string { return c.Image })
 	if slices.Contains(has, image) {
@@ -56,8 +55,8 @@ func runs(pod corev1.Pod, image string) error {
 	return fmt.Errorf("pod %s on %s runs %s, and not %s", pod.Name, pod.Spec.NodeName, strings.Join(has, ", "), image)
 }
 
-// sessionsAndPods waits until every router has a new session with a node, and a route over it, and then is startsPod:
-// sessions come from an agent that has only read its configuration.
+// sessionsAndPods waits until every router has a new session with a node, and a route over the node. Then it calls
+// startsPod: an agent that has only read its configuration already has sessions.
 func sessionsAndPods(ctx context.Context, r *framework.Run, node, _ string, began time.Time) error {
 	if err := labaccess.Lab(r).SessionsUp(ctx, []string{node}, began); err != nil {
 		return err

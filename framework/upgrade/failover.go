@@ -19,22 +19,22 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// FailoverKind is a way in which the node changes that answers for an address by ARP, tried with both versions.
+// FailoverKind is a way to change which node answers for an address by ARP. It is tried with both versions.
 type FailoverKind struct {
 	Name string
-	// Path is how the names of the paths to the address begin.
+	// Path is the prefix of the names of the paths to the address.
 	Path    string
 	address func() netip.Addr
 	chance  time.Duration
 	// returns is set if the node answers again once it is undone.
 	returns bool
-	// do causes it, given the node that answers. What it returns undoes it, also with an error.
+	// do causes the failover from the node that answers. undo may be returned with an error, too.
 	do func(ctx context.Context, r *framework.Run, node string) (undo func(context.Context) error, err error)
 }
 
 const (
 	// movesWithin bounds the wait for a router to send to another node. A kernel that hears no announcement keeps its
-	// entry for up to 30 s and asks the old station for 8 more (arp(7)). A long lease comes on top.
+	// entry for up to 30 s and asks the old station for 8 s more (arp(7)). A long lease adds to that.
 	movesWithin = 2 * time.Minute
 	// comesBackWithin bounds the wait for clean paths after a failover, and after its undo.
 	comesBackWithin = 90 * time.Second
@@ -93,7 +93,7 @@ func (t *trip) failover(ctx context.Context, kind FailoverKind) (err error) {
 	if undo != nil {
 		err = undo(context.WithoutCancel(ctx))
 	}
-	if kind.returns && ctx.Err() == nil { // else the change back would be the rollout's
+	if kind.returns && ctx.Err() == nil { // a later change back would count as the rollout's
 		if back := t.sentTo(ctx, address, comesBackWithin, "to "+node+" again", func(now string) bool { return now == node }); back != nil {
 			t.Run().Note(back.Error())
 		}
@@ -115,7 +115,7 @@ func (t *trip) sentTo(ctx context.Context, address netip.Addr, bound time.Durati
 	})
 }
 
-// answerer is the node to which the first router that knows one sends what is for an address on its link.
+// answerer is the node to which a router sends packets for an address on its link; empty if no router has an entry.
 func answerer(u Upgrade, poll history.Poll, address netip.Addr) string {
 	for _, r := range poll.Routers {
 		if node := linksOf(u.Topology, r.Links.Items).entries[address]; node != "" {
@@ -125,24 +125,24 @@ func answerer(u Upgrade, poll history.Poll, address netip.Addr) string {
 	return ""
 }
 
-// Failover is what came of a failover with a version.
+// Failover is the result of a failover with a version.
 type Failover struct {
 	Name    string    `json:"name"`
 	Version string    `json:"version"`
 	Began   time.Time `json:"began"`
-	// From is the node that answered, and To the one to which the router then sent; empty: none.
+	// From is the node that answered, and To the node to which the router sent afterwards; empty: none.
 	From string `json:"from"`
 	To   string `json:"to,omitempty"`
-	// AnsweredMS is after how long To answered, and MovedMS the router sent there: in between its entry was wrong.
-	// Announced counts the gratuitous ARP of To.
+	// AnsweredMS is the time until To answered, and MovedMS the time until the router sent to To: in between, its entry
+	// was wrong. Announced counts the gratuitous ARP of To.
 	AnsweredMS int64 `json:"answered_ms"`
 	MovedMS    int64 `json:"moved_ms"`
 	Announced  int   `json:"announced"`
 	// ChanceMS is by how much these times depend on chance, such as when a lease was renewed last.
 	ChanceMS int64 `json:"chance_ms,omitempty"`
-	// Paths are those to the address, from the failover until they were clean.
+	// Paths are the paths to the address, from the failover until they were clean.
 	Paths []Path `json:"paths"`
-	// NotBack is set if not all of them were clean in the end, and NotDone is why nothing is known.
+	// NotBack is set if some path was not clean in the end, and NotDone says why there is no result.
 	NotBack bool   `json:"not_back,omitempty"`
 	NotDone string `json:"not_done,omitempty"`
 }
@@ -175,7 +175,7 @@ func (r reading) failovers(from, to string) []Failover {
 
 // moved fills in who answered for an address in the polls of a failover.
 func (r reading) moved(f *Failover, address netip.Addr, ended time.Time) {
-	heard := map[string]int{} // gratuitous ARP before
+	heard := map[string]int{} // gratuitous ARP before the failover
 	for _, poll := range r.polls {
 		for _, router := range poll.Routers {
 			s := linksOf(r.upgrade.Topology, router.Links.Items)
@@ -205,7 +205,7 @@ func (r reading) moved(f *Failover, address netip.Addr, ended time.Time) {
 	}
 }
 
-// firstOf is when a station first answered or announced after a moment, as far as an answer tells; else zero.
+// firstOf is the earlier one of a station's times of reply and announcement that are after a moment; else zero.
 func firstOf(a snapshot.Answer, after time.Time) (first time.Time) {
 	for _, at := range []time.Time{a.Replied, a.Announced} {
 		if at.After(after) && (first.IsZero() || at.Before(first)) {

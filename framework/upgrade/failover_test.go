@@ -17,7 +17,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// Who answers, and to whom the router sends, is measured from the failover on. With version 2 nobody takes the address.
+// The answering node, and the node that the router sends to, are measured from the failover on. With version 2 no other
+// node answers for the address.
 func TestFailover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -86,7 +87,7 @@ func TestConnectionsByARPAreOmitted(t *testing.T) {
 	must.Equal(t, "a rule", false, l.normalize(said)("rule", "from a to 10.0.0.99:1") == "")
 }
 
-// Several stations that answer for longer than a change takes are told once.
+// Several stations that answer for longer than a change takes are reported once.
 func TestAnswerers(t *testing.T) {
 	vip := netip.MustParseAddr("10.0.0.99")
 	for _, test := range []struct {
@@ -112,7 +113,7 @@ func TestAnswerers(t *testing.T) {
 			w := newWorld()
 			answer := func(mac string, all ...string) {
 				l := snapshot.LinkNeighbor{Address: vip, MAC: mac}
-				for _, mac := range all { // they go on
+				for _, mac := range all { // all go on answering
 					l.Answers = append(l.Answers, snapshot.Answer{MAC: mac, Replied: time.Now().Add(time.Hour)})
 				}
 				w.do(func() { w.links = []snapshot.LinkNeighbor{{Address: node1, MAC: "m1"}, l} })

@@ -23,7 +23,7 @@ import (
 )
 
 // world is a lab on which nothing runs. The functions of a fake upgrade decide which packets are lost, what the
-// router says and what kernels hold. Its clock is that of a synctest bubble.
+// router says and what kernels hold. It has the clock of a synctest bubble.
 type world struct {
 	upgrade Upgrade
 	started time.Time
@@ -42,7 +42,7 @@ type world struct {
 	// Prepare, Up and Probes end with these errors. With half, a lab comes up all the same.
 	noImages, noLab, noProbes error
 	half                      bool
-	did                       []string // to labs
+	did                       []string // calls on labs
 	served                    []string // images
 }
 
@@ -156,7 +156,7 @@ func (w *world) loses(name string, lasting time.Duration) {
 	w.lost[name] = append(w.lost[name], span{time.Now(), time.Now().Add(lasting)})
 }
 
-// do changes what is polled.
+// do changes the state that is polled.
 func (w *world) do(change func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -50,7 +50,7 @@ func kubeProxyUpgrade(from, to string, given Settings) (Upgrade, error) {
 		Component: "kube-proxy", Form: framework.Whole, Topology: s.topology(), Mode: config.Mode, Replaced: config.Replaced,
 		Besides: "mode " + config.Mode + ", API server " + kubeadm.KubernetesVersion + ", " + podsWired,
 		Images:  func(version string) []string { return []string{kubeadm.ProxyImage(version), workload.ProbeImage} },
-		Install: func(version string) framework.Action { // a lab that is reused may have pods
+		Install: func(version string) framework.Action { // a reused lab may have pods
 			return at(version).Installed(within, workload.Probes(pods...), applyService)
 		},
 		Ends: s.ends(), Paths: s.paths(udp, others, true),

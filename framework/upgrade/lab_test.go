@@ -50,7 +50,7 @@ var trips = map[string]struct {
 	"metallb-bfd": {"metallb", "0.14.8", "0.14.9", true, "", "metallb-bfd"},
 }
 
-// RELAPSE_UPGRADE names another trip than that of kube-router, RELAPSE_REPORTS the folder for the evidence.
+// RELAPSE_UPGRADE names the trip (default: kube-router), RELAPSE_REPORTS the folder for the evidence.
 func TestUpgrade(t *testing.T) {
 	name := cmp.Or(os.Getenv("RELAPSE_UPGRADE"), "kube-router")
 	trip, known := trips[name]
@@ -65,7 +65,7 @@ func TestUpgrade(t *testing.T) {
 		settings.Manifests = string(must.Read(t, "testdata/"+trip.manifests+".yaml"))
 	}
 	u, m, _ := tried(t, trip.component, trip.from, trip.to, settings)
-	// How much a path loses depends on the component. That it was measured does not.
+	// Whatever a path loses, it must be measured.
 	for _, p := range []upgrade.Phase{m.Resting, m.Upgrade.During, m.Upgrade.After, m.Back.During, m.Back.After} {
 		for _, path := range p.Paths {
 			must.Equal(t, fmt.Sprintf("measured from %s: %+v", p.Began, path), true, 2*(path.Answered+path.Lost) >= path.Due)
@@ -105,8 +105,8 @@ func judgedAlone(t *testing.T, component, from, to string, m *upgrade.Measures) 
 	return q
 }
 
-// Values that people have for clusters of their own lead to running agents. RELAPSE_VALUES are other files than those
-// of testdata, RELAPSE_WITHOUT features to go without, and RELAPSE_VERSION is another version than 1.18.4.
+// Agents run with the values of real clusters. RELAPSE_VALUES replaces the files of testdata, RELAPSE_VERSION replaces
+// 1.18.4, and RELAPSE_WITHOUT names features to go without.
 func TestInstall(t *testing.T) {
 	files, err := filepath.Glob(cmp.Or(os.Getenv("RELAPSE_VALUES"), "testdata/cluster-*.yaml"))
 	if err != nil || len(files) == 0 {
@@ -145,7 +145,7 @@ func TestInstall(t *testing.T) {
 }
 
 // Without graceful restart of BGP, the vendor's default, the router forgets the pods of a node while its agent is
-// replaced: a NO-GO for what comes from outside, and for nothing between pods.
+// replaced: a NO-GO for paths from outside, and for no path between pods.
 func TestWithoutGracefulRestart(t *testing.T) {
 	u, m, q := tried(t, "cilium", "1.18.4", "1.19.3", upgrade.Settings{Values: upgrade.ReadValues(t, "cilium-native-bgp")})
 	must.Equal(t, q.Heading(), qualify.NoGo, q.Verdict)
@@ -159,8 +159,8 @@ func TestWithoutGracefulRestart(t *testing.T) {
 	must.Equal(t, withdrawn, len(u.Nodes), len(withdrawn))
 }
 
-// The chart of Cilium 1.19.3 takes away what 1.18 asks for when it starts (cilium#45802): the BGP of the agent that
-// is restarted in the middle stays down, and what comes from outside is lost. The chart of 1.19.5 does not.
+// The chart of Cilium 1.19.3 removes a permission that 1.18 needs when it starts (cilium#45802): the BGP of the agent
+// that is restarted in the middle stays down, and packets from outside are lost. The chart of 1.19.5 keeps it.
 func TestLostPermission(t *testing.T) {
 	for to, lost := range map[string]bool{"1.19.3": true, "1.19.5": false} {
 		t.Run(to, func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestLostPermission(t *testing.T) {
 	}
 }
 
-// It ends on its second node: the lab is down, and what was measured is kept.
+// An upgrade that is interrupted on its second node takes the lab down, and keeps its measures.
 func TestInterruptedUpgrade(t *testing.T) {
 	o := options(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -30,13 +30,12 @@ echo '== ip -6 rule'; ip -6 rule
 echo '== ip route'; ip -6 route show table all
 echo '== conntrack'; conntrack -L -f ipv6 2>/dev/null`
 
-// item is one item of a kernel, such as a rule or a route.
+// item is a rule, a route or the like in a node's kernel.
 type item struct{ kind, what string }
 
-// parseKernel parses the output of kernelScript, without what changes by itself: counters, ages, numbers of devices,
-// seeds and sizes of hash tables, and link-local IPv6 addresses. Of connections it has the translated ones, each once
-// and without the client's port, which is always another: the kernel keeps a translation for the life of the
-// connection, even if the rule is gone.
+// parseKernel parses the output of kernelScript. It omits what changes by itself: counters, ages, numbers of devices,
+// seeds and sizes of hash tables, and link-local IPv6 addresses. It has only translated connections, whose translation
+// outlives the rule, each once, and without the client's port, which always differs.
 func parseKernel(text string) ([]item, error) {
 	var all []item
 	add := func(kind, format string, args ...any) { all = append(all, item{kind, fmt.Sprintf(format, args...)}) }
@@ -127,7 +126,7 @@ var (
 
 // translation describes the NAT of a connection, by its line of conntrack -L; empty if there is none.
 func translation(words []string) string {
-	values := map[string][]string{} // of the original direction, and then of the reply
+	values := map[string][]string{} // first of the original direction, then of the reply
 	for _, word := range words {
 		if key, value, is := strings.Cut(word, "="); is {
 			values[key] = append(values[key], value)
@@ -135,7 +134,7 @@ func translation(words []string) string {
 	}
 	for _, key := range []string{"src", "dst", "sport", "dport"} {
 		if len(values[key]) < 2 {
-			return "" // it has no ports
+			return "" // a connection without ports
 		}
 	}
 	source, target := values["src"], values["dst"]
@@ -159,7 +158,7 @@ func device(word string) string {
 	return name
 }
 
-// differences are those between the nodes' kernels before and after, in order of node, kind and item.
+// differences are the differences between the nodes' kernels before and after, in order of node, kind and item.
 func (u Upgrade) differences(before, after map[string]string) ([]Difference, error) {
 	all := []Difference{}
 	for _, node := range u.Nodes {
@@ -194,8 +193,8 @@ func (u Upgrade) differences(before, after map[string]string) ([]Difference, err
 	return all, nil
 }
 
-// withoutPods is a Normalize for a component in pods of its own: without their interfaces, what kube-proxy writes for
-// their Services, which have a prefix, and connections to the ports of these and of the API server.
+// withoutPods is a Normalize for a component with pods of its own. It omits the interfaces of pods, kube-proxy's rules
+// for the component's Services (a prefix of their names), and connections to ports and to the API server.
 func withoutPods(services string, ports ...string) func(kind, what string) string {
 	ports = append(ports, ":443")
 	return func(kind, what string) string {

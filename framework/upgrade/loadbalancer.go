@@ -25,17 +25,18 @@ import (
 
 // layer2 are the Services whose addresses nodes answer for by ARP, on the network that they share with the ToR.
 type layer2 struct {
-	// labels, annotation and class are those of the Services, by which they get their addresses.
+	// labels, annotation and class of the Services decide which addresses they get.
 	labels            map[string]string
 	annotation, class string
-	// addresses are those that the Services got, by the names of the endpoints at them.
+	// addresses are the Services' addresses, by the name of the endpoint at each.
 	addresses map[string]netip.Addr
 	ranges    []snapshot.AddressRange
 	// local is set if a node without an endpoint does not answer for a Service of policy Local.
 	local bool
 }
 
-// The pod of one is on the control plane, which does not answer; that of policy Local is on a node that answers.
+// Endpoints at the Services' addresses. The pod of byARP is on the control plane, which does not answer; the pod of
+// byARPLocal is on a node that answers.
 const (
 	byARP      = "address by ARP"
 	byARPLocal = "address by ARP, policy Local"
@@ -43,10 +44,10 @@ const (
 
 const ofIPv4 = "addresses for which nodes answer by ARP are of IPv4 alone: who answers by neighbour discovery is not asked"
 
-// onlyIPv4 is why a lab has one family though the settings have both.
+// onlyIPv4 is why a lab has one address family although the settings have both.
 const onlyIPv4 = "--family ipv4, so nothing of IPv6 is tested"
 
-// speakers are the nodes that answer.
+// speakers are the nodes that answer by ARP.
 var speakers = []string{worker1, worker2}
 
 // answering are the Services' pods, one on each node, with no other probe from outside: see balanced.
@@ -62,7 +63,7 @@ func (l layer2) services() map[string]workload.LoadBalancer {
 	return all
 }
 
-// linkRange are addresses of the nodes' network that nobody has.
+// linkRange are unused addresses of the nodes' network.
 func linkRange(t topology.Topology) snapshot.AddressRange {
 	nodes, _ := t.Network("nodes")
 	base := nodes.Subnet.Masked().Addr().As4()
@@ -138,7 +139,7 @@ func answered(ctx context.Context, r *framework.Run, address netip.Addr, by ...s
 	})
 }
 
-// answersAnew asks a node's speaker for new work: a new Service of policy Local, with its endpoint here alone.
+// answersAnew asks a node's speaker for new work: a new Service of policy Local, whose only endpoint is on the node.
 func (l layer2) answersAnew(ctx context.Context, r *framework.Run, node string) error {
 	if !l.local || !slices.Contains(speakers, node) {
 		return nil
@@ -148,7 +149,7 @@ func (l layer2) answersAnew(ctx context.Context, r *framework.Run, node string) 
 	return withFresh(ctx, r, fresh, func(given []netip.Addr) error { return answered(ctx, r, given[0], node) })
 }
 
-// failovers are the ways in which the node that answers changes. How long one takes depends on chance by so much.
+// failovers are the ways to change the node that answers. Their times depend on chance by up to chance.
 func (l layer2) failovers(chance time.Duration) []FailoverKind {
 	all := []FailoverKind{{
 		chance: chance, returns: l.local, Name: "the link of the answering node is lost", Path: byARP, address: func() netip.Addr { return l.addresses[byARP] },
@@ -176,7 +177,7 @@ func (l layer2) failovers(chance time.Duration) []FailoverKind {
 	})
 }
 
-// normalize is a Normalize that omits connections to the addresses besides: which node has them is chance.
+// normalize is a Normalize that also omits connections to the addresses: which node has them is chance.
 func (l layer2) normalize(others func(kind, what string) string) func(kind, what string) string {
 	return func(kind, what string) string {
 		_, to, _ := strings.Cut(what, " to ")
@@ -188,15 +189,15 @@ func (l layer2) normalize(others func(kind, what string) string) func(kind, what
 	}
 }
 
-// linkState is who answers on the links of a router.
+// linkState says which nodes answer on the links of a router.
 type linkState struct {
-	// entries are the nodes to which the router sends what is for an address, and answers what each
-	// node has said. A station that is no node is named by its MAC.
+	// entries are the nodes to which the router sends packets, by address, and answers are the nodes' answers. A station
+	// that is no node is named by its MAC.
 	entries map[netip.Addr]string
 	answers map[netip.Addr]map[string]snapshot.Answer
 }
 
-// heardWithin is how old a station's last answer may be: the router asks four times a second.
+// heardWithin is the age of an answer from which on a station no longer answers: the router asks four times a second.
 const heardWithin = 700 * time.Millisecond
 
 func (s linkState) two(at time.Time) map[netip.Addr]string {
@@ -259,10 +260,9 @@ func balancerPaths(end string) []PathKind {
 	}
 }
 
-// loadBalancer is the endpoint at the address of the Service of type LoadBalancer.
 const loadBalancer = "LoadBalancer address"
 
-// balancedEnd is that endpoint, with the addresses that the Service got.
+// balancedEnd is the endpoint at the addresses of the Service of type LoadBalancer.
 func balancedEnd(given *[]netip.Addr) framework.Endpoint {
 	e := framework.PodEndpoint(beside)
 	at := func(family int) func(*framework.Run) netip.AddrPort {
@@ -277,8 +277,8 @@ func balancedEnd(given *[]netip.Addr) framework.Endpoint {
 	return e
 }
 
-// announcesAnew waits for new sessions, and asks a node's BGP speaker for new work: it announces the addresses of a new
-// Service to each router, and withdraws them with it. The next new Service gets the same addresses.
+// announcesAnew waits for new sessions, and asks a node's BGP speaker for new work: to announce the addresses of a new
+// Service to each router, and to withdraw them when it is deleted. The next new Service gets the same addresses.
 func announcesAnew(ctx context.Context, r *framework.Run, node string, labels map[string]string, began time.Time) error {
 	if err := labaccess.Lab(r).SessionsUp(ctx, []string{node}, began); err != nil {
 		return err
@@ -300,7 +300,7 @@ func announcesAnew(ctx context.Context, r *framework.Run, node string, labels ma
 }
 
 // balanced has the pod beside, to which no other probe goes from outside. Cilium's connection tracking keeps a flow's
-// translation by client and pod: replies to a new one from the same port to the pod itself would be the Service's.
+// translation by client and pod: replies to a new flow from the same port to the pod itself would be translated, too.
 var balanced = workload.LoadBalancer{Name: "balanced", Pod: beside.Name}
 
 func freshlyBalanced(labels map[string]string) workload.LoadBalancer {

@@ -23,13 +23,13 @@ func beginning(u Upgrade, from, to string) history.Begin {
 	}
 }
 
-// polling keeps what the routers say: no detector is asked.
+// polling stores what the routers say, without detectors.
 func polling() *history.Detection {
 	return &history.Detection{Every: pollEvery, KeepRouters: true}
 }
 
-// Stored returns the measures of the upgrade whose record is in a folder. The error wraps fs.ErrNotExist without a
-// record, is a *history.OtherSchemaError if an older relapse wrote it, and says so if it is of another upgrade.
+// Stored returns the measures of the upgrade whose record is in a folder. The error wraps fs.ErrNotExist if there is no
+// record, is a *history.OtherSchemaError if an older relapse wrote it, or says that it is another upgrade's record.
 func Stored(dir string, u Upgrade, from, to string) (Measures, error) {
 	h, _, err := history.Read(dir, polling())
 	if err != nil {
@@ -65,8 +65,8 @@ func MeasuresOf(u Upgrade, h *history.History) Measures {
 	return m
 }
 
-// unclean says why not every probe was clean before the upgrade; nil if each was, or the wait for that goes on. A kind
-// of path that the old version does not serve stops nothing if the others are clean: the upgrade may mend it.
+// unclean says which probes were not clean before the upgrade; nil if all were, or while the wait goes on. A kind of
+// path that the old version does not serve does not count if other kinds are clean: the upgrade may mend it.
 func unclean(u Upgrade, h *history.History) error {
 	s, ended := h.Step(framework.StepBaseline)
 	if !ended {
@@ -74,7 +74,7 @@ func unclean(u Upgrade, h *history.History) error {
 	}
 	then, mark, waited := s.At(history.ProbesClean, "")
 	if !waited {
-		return nil // it was interrupted
+		return nil // the wait was interrupted
 	}
 	all := then.Timelines()
 	_, err := probe.JudgeClean(all, nil, mark.Began, cleanFor, mark.Bound)
@@ -102,7 +102,6 @@ func touched(u Upgrade, h *history.History) []string {
 	})
 }
 
-// reading is a history that is being judged.
 type reading struct {
 	upgrade   Upgrade
 	h         *history.History
@@ -138,8 +137,8 @@ func (r reading) phase(s span) Phase {
 	return p
 }
 
-// sources fills in from which addresses packets arrived, in each phase but a restart: what is known when it ends,
-// less what was known when the one before did.
+// sources fills in from which addresses packets arrived, in each phase but a restart: the addresses that are known at
+// its end, less the addresses that were known at the end of the phase before.
 func (r reading) sources(m *Measures) {
 	type key struct {
 		probe   string
@@ -175,7 +174,7 @@ func (r reading) sources(m *Measures) {
 		s, _ := r.h.Step(id)
 		return s.Ended
 	}
-	add(&Phase{}, ended(stepOf(kindKernels, beforeUpgrade, ""))) // what arrived before the rest is not of it
+	add(&Phase{}, ended(stepOf(kindKernels, beforeUpgrade, ""))) // the rest begins later
 	add(&m.Resting, ended(stepRest))
 	if m.Upgrade != nil {
 		add(&m.Upgrade.During, m.Upgrade.During.Ended)
@@ -187,7 +186,7 @@ func (r reading) sources(m *Measures) {
 	}
 }
 
-// ownerOf is whose a pod's address outside is: OfPod, OfNode, or empty. Pods' addresses are targets of other probes.
+// ownerOf is the owner of the address from which a pod's packets arrive: OfPod, OfNode, or empty.
 func (r reading) ownerOf(pod string, address netip.Addr, all []probe.Stored) string {
 	if slices.ContainsFunc(all, func(s probe.Stored) bool { return s.Probe.To == pod && s.Target.Addr() == address }) {
 		return OfPod
@@ -218,7 +217,7 @@ func (r reading) passing() func(netip.Prefix) bool {
 	return func(p netip.Prefix) bool { return !rested[p] && r.upgrade.Passing(p) }
 }
 
-// rollout is what is known of a rollout on some parts, nil if it did not begin, and why it failed; else empty.
+// rollout is the result of a rollout on some parts, nil if it did not begin, and why it failed, or empty.
 func (r reading) rollout(d direction, from, to string, parts []string) (*Rollout, string) {
 	rolled := Rollout{From: from, To: to, Nodes: []NodeStep{}}
 	var during span
@@ -243,9 +242,9 @@ func (r reading) rollout(d direction, from, to string, parts []string) (*Rollout
 		if during.began.IsZero() {
 			during.began = s.Began
 		}
-		during.ended = s.Ended // zero if the record ends in the step
+		during.ended = s.Ended // zero if the record ends before the step does
 		begun = append(begun, begunStep{step.name, s.Began})
-		if step.what == history.Restart { // the rollout goes on, whatever becomes of it
+		if step.what == history.Restart { // a failed restart does not stop the rollout
 			rolled.Restart = r.restarted(d, step.part)
 			continue
 		}
@@ -292,13 +291,13 @@ func (r reading) rollout(d direction, from, to string, parts []string) (*Rollout
 	return &rolled, stopped
 }
 
-// begunStep lasts until the next one begins.
+// begunStep is a step of a rollout. It lasts until the next step begins.
 type begunStep struct {
 	name  string
 	began time.Time
 }
 
-// attribute says of each path in which steps it lost packets. The last one ended at a time.
+// attribute fills in the steps in which each path lost packets. The last step ended at ended.
 func (r reading) attribute(paths []Path, steps []begunStep, ended time.Time) {
 	for i := range paths {
 		if paths[i].Lost == 0 {
@@ -310,7 +309,7 @@ func (r reading) attribute(paths []Path, steps []begunStep, ended time.Time) {
 				s.ended = steps[j+1].began
 			}
 			if lost := r.upgrade.Paths[i].measure(r.timelines, s); lost.Lost > 0 {
-				gap := min(lost.LongestGapMS, s.ended.Sub(s.began).Milliseconds()) // it may go on in the next step
+				gap := min(lost.LongestGapMS, s.ended.Sub(s.began).Milliseconds()) // the gap may go on in the next step
 				paths[i].LostIn = append(paths[i].LostIn, LostIn{step.name, lost.Lost, gap})
 			}
 		}
@@ -355,7 +354,7 @@ func (r reading) restarted(d direction, node string) *Restart {
 	return restart
 }
 
-// left are the differences between the nodes' kernels, nil if not all were read, and why they cannot be compared.
+// left are the differences between the nodes' kernels, or nil, and why the kernels cannot be compared.
 func (r reading) left() ([]Difference, string) {
 	before, first := r.kernels(beforeUpgrade)
 	after, second := r.kernels(afterRollback)
@@ -394,7 +393,7 @@ func (k PathKind) measure(all []probe.Timeline, s span) Path {
 		p.Probes = append(p.Probes, name)
 		i := slices.IndexFunc(all, func(t probe.Timeline) bool { return t.Probe.Name == name })
 		if i < 0 {
-			silent, p.SilenceProbe = s.ended.Sub(s.began), name // it was not started
+			silent, p.SilenceProbe = s.ended.Sub(s.began), name // the probe was not started
 			p.Each = append(p.Each, ProbeCount{Probe: name})
 			continue
 		}

@@ -108,7 +108,7 @@ func TestSources(t *testing.T) {
 	})
 }
 
-// A new prefix that the lab has asked for is no change. One that was there at rest, or of another component, is one.
+// A new prefix that the lab has asked for is no change. A prefix at rest, or without Passing, is a change.
 func TestPassing(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -202,7 +202,7 @@ func TestDifferences(t *testing.T) {
 			{"one", "route", "10.1.2.0/24 via 10.0.0.2 dev eth0 proto 17", false},
 			{"one", "rule", "ip rule 9: from all lookup 77", true},
 			{"one", "rule", "ip6tables -t filter: chain KUBE-ROUTER-INPUT, policy -", true},
-			// One more than before, whatever it is called.
+			// The same chain name, once more than before.
 			{"one", "rule", "iptables -t filter: chain KUBE-POD-FW-, policy -", true},
 			{"one", "set", "add KUBE-SRC 10.1.1.3", false},
 			{"one", "virtual server", "TCP 10.96.0.1:443 to 10.0.0.1:6443, weight 0", true},

@@ -16,14 +16,14 @@ type Measures struct {
 	Topology string `json:"topology"`
 	// Resting is a time before the upgrade: what the lab loses by itself.
 	Resting Phase `json:"resting"`
-	// Upgrade is the rollout of the new version, and Back that of the old one after it; nil if it did not begin.
-	// Stopped says why the upgrade ended early; empty if it did not, or was interrupted.
+	// Upgrade is the rollout of the new version, and Back the rollout of the old version after it; nil if it did not
+	// begin. Stopped says why the upgrade ended early; empty if it did not, or was interrupted.
 	Upgrade *Rollout `json:"upgrade,omitempty"`
 	Back    *Rollout `json:"back,omitempty"`
 	Stopped string   `json:"stopped,omitempty"`
-	// Failovers are changes of the node that answers for an address by ARP, by kind, with From and then with To.
+	// Failovers are changes of the node that answers for an address by ARP: of each kind with From, then with To.
 	Failovers []Failover `json:"failovers,omitempty"`
-	// Undone is what followed when a node had got To, and From again as soon as To was ready; nil: not tried.
+	// Undone is an upgrade of one node that was taken back at once; nil: not tried.
 	Undone *Undone `json:"undone,omitempty"`
 	// Left are the differences between the nodes before the upgrade and after the rollback; nil: not compared.
 	Left []Difference `json:"left"`
@@ -35,13 +35,13 @@ type Rollout struct {
 	To   string `json:"to"`
 	// Nodes are in the order in which they were changed.
 	Nodes []NodeStep `json:"nodes"`
-	// Restart is what followed when an agent of From was restarted in the middle of the rollout; nil if none was.
+	// Restart is the restart of an agent of From in the middle of the rollout; nil: none.
 	Restart *Restart `json:"restart,omitempty"`
-	// Ends says how the new version ends each time that it is started; empty if it does not, or that is not known.
+	// Ends says how the new version ends each time it is started; empty if it runs, or that is not known.
 	Ends string `json:"ends,omitempty"`
-	// NotWorking says why the new version does not work where it started, or for long; empty: it works, or not known.
+	// NotWorking says why the new version does not work, or not for long; empty if it works, or that is not known.
 	NotWorking string `json:"not_working,omitempty"`
-	// During is from the first change until the last node was ready, and After a time then in which nothing changes.
+	// During is the time from the first change until the last node was ready, and After a time without changes after it.
 	During Phase `json:"during"`
 	After  Phase `json:"after"`
 }
@@ -51,7 +51,7 @@ type Undone struct {
 	Node string `json:"node"`
 	// NotDone is why a version did not get ready; empty if both did.
 	NotDone string `json:"not_done,omitempty"`
-	// Phase is a time some seconds after From was ready again.
+	// Phase is a time that begins some seconds after From was ready again.
 	Phase Phase `json:"phase"`
 }
 
@@ -59,22 +59,22 @@ type Undone struct {
 type NodeStep struct {
 	Node  string    `json:"node"`
 	Began time.Time `json:"began"`
-	// Ready is when the new version worked on the node; zero if it did not.
+	// Ready is when the new version worked on the node; zero if it never did.
 	Ready time.Time `json:"ready"`
 }
 
-// Restart is a restart of an agent of From when half of the rollout was done: a crash, an OOM
-// kill or a reboot of its node. It starts again under what To has brought to the cluster.
+// Restart is a restart of an agent of From when half of the rollout was done, as after a crash, an OOM kill or a
+// reboot. The agent starts again with To's objects in the cluster.
 type Restart struct {
 	Node  string    `json:"node"`
 	Began time.Time `json:"began"`
-	// Ready is when the agent worked again; zero if it did not.
+	// Ready is when the agent worked again; zero if it never did.
 	Ready time.Time `json:"ready"`
-	// NotBack is what the wait for that saw last, or with Ready what was seen later; empty if the agent works again.
+	// NotBack is what was seen last of an agent that does not work, or with Ready, no longer works; else empty.
 	NotBack string `json:"not_back,omitempty"`
-	// NotDone is why the agent could not be ended, or asked; then nothing is known.
+	// NotDone is why the agent could not be ended, or not asked for work; then there is no result.
 	NotDone string `json:"not_done,omitempty"`
-	// Phase is from Began until the next node was changed.
+	// Phase is the time from Began until the next node was changed.
 	Phase Phase `json:"phase"`
 }
 
@@ -86,29 +86,29 @@ type Phase struct {
 	Routers []Router  `json:"routers"`
 }
 
-// Path is the traffic on one kind of path through the lab, summed over its probes.
+// Path is the traffic on one kind of path through the lab, summed over Probes.
 type Path struct {
-	// Name is the kind of path, such as "outside to pod", and Probes are its probes.
+	// Name is the kind of path, such as "outside to pod".
 	Name   string   `json:"name"`
 	Probes []string `json:"probes"`
-	// Due is how many packets the probes' rates ask for. NotJudged are neither lost nor answered, as far as is known.
+	// Due is how many packets the probes' rates ask for. NotJudged packets have no known outcome.
 	Due       int `json:"due"`
 	Sent      int `json:"sent"`
 	Answered  int `json:"answered"`
 	Lost      int `json:"lost"`
 	NotJudged int `json:"not_judged"`
-	// LongestGapMS is the longest time for which a probe lost every packet of known outcome; GapProbe is that one.
+	// LongestGapMS is the longest time in which a probe, GapProbe, lost every packet with a known outcome.
 	LongestGapMS int64  `json:"longest_gap_ms"`
 	GapProbe     string `json:"gap_probe,omitempty"`
-	// LongestSilenceMS is the longest time in which no answer to a probe is known, also because packets were not sent
-	// or have no known outcome; SilenceProbe is that one.
+	// LongestSilenceMS is the longest time in which a probe, SilenceProbe, had no known answer, also because packets were
+	// not sent or have no known outcome.
 	LongestSilenceMS int64  `json:"longest_silence_ms"`
 	SilenceProbe     string `json:"silence_probe,omitempty"`
 	// Broken counts long-lived connections that broke.
 	Broken int `json:"connections_broken"`
 	// Sources are the addresses from which packets arrived, in the order of the probes (PathKind.BySource).
 	Sources []Source `json:"sources,omitempty"`
-	// Each are the counts of the probes, only of the phase of a Restart.
+	// Each are the counts of the probes, only in the phase of a Restart.
 	Each []ProbeCount `json:"each,omitempty"`
 	// LostIn are the steps of a rollout with a Restart in which packets were lost.
 	LostIn []LostIn `json:"lost_in,omitempty"`
@@ -117,7 +117,7 @@ type Path struct {
 // Unserved reports whether no packet of the path was answered although packets were sent.
 func (p Path) Unserved() bool { return p.Answered == 0 && p.Lost > 0 }
 
-// ProbeCount is what Path counts, of one probe.
+// ProbeCount has Path's counts for one probe.
 type ProbeCount struct {
 	Probe     string `json:"probe"`
 	Due       int    `json:"due"`
@@ -130,18 +130,18 @@ type ProbeCount struct {
 type Source struct {
 	Probe   string     `json:"probe"`
 	Address netip.Addr `json:"address"`
-	// Of is whose address it is, OfPod or OfNode, or empty for neither.
+	// Of is the owner of the address: OfPod, OfNode, or empty for neither.
 	Of      string `json:"of,omitempty"`
 	Packets int    `json:"packets"`
 }
 
-// Of a Source: the pod that sends, or its node.
+// Owners of the address of a Source: the pod that sends, or its node.
 const (
 	OfPod  = "pod"
 	OfNode = "node"
 )
 
-// LostIn is what a path lost between the beginning of a step of a rollout and the beginning of the next.
+// LostIn is what a path lost from the beginning of a step of a rollout to the beginning of the next step.
 type LostIn struct {
 	Step         string `json:"step"` // such as "worker1 gets 1.19.3"
 	Lost         int    `json:"lost"`
@@ -154,17 +154,17 @@ type Router struct {
 	// Polls is how often its tables were read, and Due how often they should have been.
 	Polls int `json:"looks"`
 	Due   int `json:"looks_due"`
-	// Withdrawals are prefixes that were withdrawn, even for a time, NextHops those whose next hops changed, Resets
-	// neighbours whose sessions went down, TwoOrigins prefixes of several nodes, and before of one at most.
+	// Withdrawals are prefixes that were withdrawn, even for a time. NextHops are prefixes whose next hops changed. Resets
+	// are neighbours whose sessions went down. TwoOrigins are prefixes that a second node announced.
 	Withdrawals []string `json:"withdrawals"`
 	NextHops    []string `json:"next_hops"`
 	Resets      []string `json:"resets"`
 	TwoOrigins  []string `json:"two_origins"`
-	// Answerers are addresses on its link for which another node answered than before.
+	// Answerers are addresses on its link whose answering node changed.
 	Answerers []string `json:"answerers,omitempty"`
-	// TwoAnswerers are those for which several stations answered at once, for some seconds.
+	// TwoAnswerers are addresses for which several stations answered at once, for some seconds.
 	TwoAnswerers []string `json:"two_answerers,omitempty"`
-	// Events are all of these changes, and the changes that followed, in order of time.
+	// Events are all these changes and later changes of the same items, in order of time.
 	Events []RouterEvent `json:"events"`
 }
 

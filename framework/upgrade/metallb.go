@@ -46,7 +46,7 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 	if err != nil {
 		return Upgrade{}, fmt.Errorf("MetalLB's objects: %w", err)
 	}
-	// metallb.io from 0.15 on, which knows the other as well.
+	// From 0.15 on the prefix is metallb.io, and the older prefix works as well.
 	m.layer2 = layer2{annotation: "metallb.universe.tf/address-pool: " + m.resources.Layer2, addresses: map[string]netip.Addr{}, ranges: m.resources.Ranges, local: true}
 	replaced, beside := append(metallb.Overrides(m.values, from, to), m.resources.Replaced...), "native BGP"
 	if strings.Contains(mode, metallb.FRR) {
@@ -109,7 +109,7 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 		Roll:      restart(metallb.Speaker),
 		Pods:      []workload.Pods{metallb.Speaker.Pods, metallb.Controller.Pods},
 		Normalize: m.layer2.normalize(withoutPods("metallb-system/", ":9443")),
-		Passing:   func(netip.Prefix) bool { return true }, // a speaker announces Services alone
+		Passing:   func(netip.Prefix) bool { return true }, // a speaker announces only Services
 	}.withAgents(metallb.Speaker.Pods, metallb.SpeakerImage, m.works), nil
 }
 
@@ -122,7 +122,7 @@ type metalLB struct {
 	balancer *[]netip.Addr
 }
 
-// configure adapts the user's objects to a lab. If there are none, the lab has its own.
+// configure adapts the user's objects to a lab. Without manifests the lab has its own objects.
 func (m *metalLB) configure(manifests string, t topology.Topology, network metallb.Network) (err error) {
 	network.Dual, network.Networks = m.dual, m.networks(t)
 	m.resources, err = metallb.NewResources(manifests, network)
@@ -135,7 +135,7 @@ func (m metalLB) at(version string) metallb.Release {
 	return metallb.Release{Version: version, Values: m.values}
 }
 
-// choose sets the values to a mode, if one was given, and returns the mode in which they run.
+// choose sets the values to a given mode, if any, and returns the mode that the values choose.
 func (m *metalLB) choose(from, to, given string) (mode string, err error) {
 	mode = metallb.ModeOf(m.at(from), m.at(to))
 	switch given {
@@ -156,7 +156,7 @@ func (m metalLB) install(version string) framework.Action {
 		workload.WireNodes, kubeadm.ApplyKubeProxy,
 		framework.AtOnce(
 			installed(services{kubeProxy: true}),
-			// A lab that is reused may have speakers: with OnDelete they are not replaced.
+			// A reused lab may have speakers. With OnDelete they would not be replaced.
 			framework.InOrder(metallb.Uninstall, m.configured(version)),
 		),
 		metallb.Speaker.Everywhere(rollWithin),
@@ -171,12 +171,12 @@ func (m metalLB) install(version string) framework.Action {
 	return framework.InOrder(steps...)
 }
 
-// configured brings a version to the cluster, whose webhook takes the resources.
+// configured applies a version and then the resources, which its webhook checks.
 func (m metalLB) configured(version string) framework.Action {
 	return framework.InOrder(m.at(version).Apply, m.resources.Create(version))
 }
 
-// bfdUp waits for BFD of the router with nodes, if their speakers have a profile.
+// bfdUp waits for the router's BFD sessions with nodes, if the resources have a BFD profile.
 func (m metalLB) bfdUp(ctx context.Context, r *framework.Run, nodes ...string) error {
 	if m.resources.BFD.Multiplier == 0 {
 		return nil
@@ -184,7 +184,7 @@ func (m metalLB) bfdUp(ctx context.Context, r *framework.Run, nodes ...string) e
 	return labaccess.Lab(r).BFDUp(ctx, nodes)
 }
 
-// release also asks the controller for new work: the webhook takes the resources, and a new Service gets an address.
+// release also asks the controller for new work: its webhook checks the resources, and a new Service gets an address.
 func (m metalLB) release(version string) framework.Action {
 	fresh := freshlyBalanced(nil)
 	if !m.resources.BGP {
@@ -213,8 +213,8 @@ func (m metalLB) works(ctx context.Context, r *framework.Run, node, _ string, be
 	if err == nil {
 		return nil
 	}
-	// FRR 10.3 sometimes hands zebra a configuration with bytes that are none of it, refuses it for that, and never
-	// takes another one, because the refused one keeps its lock.
+	// FRR 10.3 sometimes passes a configuration with stray bytes to zebra. It refuses that configuration, which keeps
+	// the lock, and so never takes another one.
 	lost, unread := labaccess.Lab(r).Node(node).Exec(context.WithoutCancel(ctx), "sh", "-c",
 		"grep -hs 'COMMIT_CONFIG request .* failed' /var/log/pods/metallb-system_*/frr/*.log | tail -n 1")
 	if lost = strings.TrimSpace(lost); unread != nil || lost == "" {

@@ -38,7 +38,7 @@ func kubeRouterUpgrade() Upgrade {
 		Install: func(version string) framework.Action {
 			return framework.InOrder(
 				workload.StopProbes, kuberouter.Clean, kubeadm.ApplyKubeProxy, at(version).Apply,
-				// The kubelet retries a pod that comes too early only after a delay.
+				// If a pod starts before its node has a range, kubelet retries only after a delay.
 				kuberouter.RangesWritten, installed(services{kubeProxy: true, sessions: true}),
 			)
 		},
@@ -51,16 +51,16 @@ func kubeRouterUpgrade() Upgrade {
 	}.withAgents(kuberouter.Agent.Pods, kuberouter.Image, sessionsAndPods)
 }
 
-// hashedChain ends with a hash of pod or policy and time of the sync (pkg/controllers/netpol: podFirewallChainName).
+// hashedChain ends with a hash of pod or policy and time of a sync (pkg/controllers/netpol: podFirewallChainName).
 var hashedChain = regexp.MustCompile(`\b(KUBE-(?:POD-FW|NWPLCY)-)[A-Z2-7]{16}\b`)
 
-// services run beside the pods and the Service of a lab.
+// services are what else must work before an installation is complete.
 type services struct {
 	kubeProxy bool
 	sessions  bool // of the routers with the nodes
 }
 
-// installed creates the pods and the Service, and waits until they and these services work.
+// installed creates the pods and the Service, and waits until they and the services work.
 func installed(with services) framework.Action {
 	starts := []framework.Action{workload.Probes(pods...), applyService}
 	if with.sessions {
@@ -76,10 +76,10 @@ func sessionsOfAnyAge(ctx context.Context, r *framework.Run) error {
 	return labaccess.Lab(r).SessionsUp(ctx, allNodes, time.Time{})
 }
 
-// calicoASN is the AS number that Calico has by default.
+// calicoASN is Calico's default AS number.
 const calicoASN = 64512
 
-// calicoUpgrade is by the vendor's manifest. The nodes have Calico's mesh, and each also peers with the ToR.
+// calicoUpgrade upgrades Calico by the vendor's manifest. Nodes peer with each other (Calico's mesh) and with the ToR.
 func calicoUpgrade() Upgrade {
 	s := small{component: "calico", number: 61}
 	t := s.topology()
@@ -95,7 +95,7 @@ func calicoUpgrade() Upgrade {
 		},
 		Install: func(version string) framework.Action {
 			return framework.InOrder(
-				// A lab that is reused may have agents: with OnDelete they are not replaced.
+				// A reused lab may have agents. With OnDelete they would not be replaced.
 				workload.StopProbes, labaccess.OnCluster(calico.Agent.Delete),
 				apply(version), calico.Peered(tor, topology.TorASN),
 				kubeadm.ApplyKubeProxy, calico.PodsCanStart, calico.Agent.Everywhere(2*time.Minute),

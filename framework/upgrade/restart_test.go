@@ -69,8 +69,8 @@ func watched(t *testing.T, p Phase, least, most time.Duration) {
 	}
 }
 
-// The router keeps the routes of an agent that does not come back for two minutes, and packets are lost only then:
-// the rollout waits until that is seen, and goes on.
+// If an agent does not come back, the router keeps its routes for two minutes, and packets are lost only then: the
+// rollout waits for the losses, and goes on.
 func TestRestartThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -103,7 +103,7 @@ func TestRestartThatFails(t *testing.T) {
 	})
 }
 
-// An agent works for a moment and ends once more: it is asked again when it has been watched.
+// An agent works for a moment and ends once more: after the watch it is asked again.
 func TestRestartForAMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -137,7 +137,7 @@ func TestRestartThatCannotBeAsked(t *testing.T) {
 	})
 }
 
-// A version that does no new work stops the rollout, and one that ends some time later is found after it.
+// A version that does no new work stops the rollout. A version that ends some time later is found after the rollout.
 func TestVersionThatDoesNotWork(t *testing.T) {
 	late := &await.TimeoutError{What: "a new Service", Bound: time.Minute, Saw: "nothing"}
 	ended := &workload.EndedError{Pod: "p", Node: "one", Containers: []string{"agent"}}
@@ -188,7 +188,7 @@ func TestVersionThatDoesNotWork(t *testing.T) {
 	}
 }
 
-// Where a version stopped the upgrade, no agent of it is restarted on the rollback. With one node there is no middle.
+// If a version stopped the upgrade, the rollback restarts no agent of that version. With one node there is no middle.
 func TestNoRestart(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -284,7 +284,7 @@ func TestKeeping(t *testing.T) {
 func TestRuns(t *testing.T) {
 	r := metallb.Release{Version: "0.14.8"}
 	var pod corev1.Pod
-	for _, image := range r.Images() { // FRR is that of any version
+	for _, image := range r.Images() { // all versions have the same FRR
 		if !strings.Contains(image, "controller") {
 			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Image: image})
 		}

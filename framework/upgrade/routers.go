@@ -14,7 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// routersOf is what each router learned in a time, by all polls, without the prefixes that are passing.
+// routersOf is what each router learned in a time, by all polls, without passing prefixes.
 func routersOf(t topology.Topology, polls []history.Poll, s span, passing func(netip.Prefix) bool) []Router {
 	all := []Router{}
 	for _, declared := range t.Routers {
@@ -22,8 +22,8 @@ func routersOf(t topology.Topology, polls []history.Poll, s span, passing func(n
 			Name: declared.Name, Due: int(s.ended.Sub(s.began) / pollEvery),
 			Withdrawals: []string{}, NextHops: []string{}, Resets: []string{}, TwoOrigins: []string{}, Events: []RouterEvent{},
 		}
-		var last *state                 // of the newest poll before the one that is compared
-		var alone map[netip.Prefix]bool // of the first poll: whether a prefix has one origin
+		var last *state                 // of the poll before
+		var alone map[netip.Prefix]bool // whether a prefix had one origin in the first poll
 		for _, poll := range polls {
 			now, read := stateOf(t, poll, declared.Name)
 			if !read || !poll.Began.Before(s.ended) {
@@ -40,7 +40,7 @@ func routersOf(t topology.Topology, polls []history.Poll, s span, passing func(n
 				continue
 			}
 			r.Polls++
-			if last == nil { // it is the first poll
+			if last == nil { // in the first poll
 				last = &now
 			}
 			if alone == nil {
@@ -63,10 +63,11 @@ func routersOf(t topology.Topology, polls []history.Poll, s span, passing func(n
 
 type state struct {
 	at time.Time
-	// hops and origins are the next hops of each prefix and the neighbours that announce it.
+	// hops are the next hops of each prefix, and origins the neighbours that announce it.
 	hops, origins map[netip.Prefix][]netip.Addr
 	sessions      map[netip.Addr]time.Time
-	// answerers are who answers for addresses on the router's links. For those in two several do, since a time.
+	// answerers are the nodes that answer for addresses on the router's links. For the addresses in two, several stations
+	// answer since a time.
 	answerers map[netip.Addr]string
 	two       map[netip.Addr]time.Time
 	stations  map[netip.Addr]string
@@ -98,7 +99,7 @@ func stateOf(t topology.Topology, poll history.Poll, name string) (state, bool) 
 	return s, true
 }
 
-// keeping says which routers keep routes of a node without a session with it; empty if none does.
+// keeping says which routers keep a node's routes although they have no session with it; empty if no router does.
 func keeping(t topology.Topology, poll history.Poll, node string) string {
 	var all []string
 	for _, router := range t.Routers {
@@ -137,10 +138,10 @@ func sorted(addresses []netip.Addr) []netip.Addr {
 	return slices.Compact(addresses)
 }
 
-// twoFor is how long several stations answer for an address before that is no change from one to another.
+// twoFor is how long several stations may answer for an address in a change from one to another.
 const twoFor = 3 * time.Second
 
-// compare adds the changes from one poll to the next. Alone says which of the first poll's prefixes had one origin.
+// compare adds the changes from one poll to the next. alone says which prefixes of the first poll had one origin.
 func (r *Router) compare(t topology.Topology, before, now state, alone map[netip.Prefix]bool) {
 	event := func(format string, args ...any) {
 		r.Events = append(r.Events, RouterEvent{At: now.at, Says: fmt.Sprintf(format, args...)})

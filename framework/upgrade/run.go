@@ -18,13 +18,10 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// Run upgrades a component from one version to another on a lab of these, rolls it back,
-// and returns the measures. It returns what was measured with every error:
-// engine.ErrInterrupted, an image that does not build, a lab that does not come up or
-// does not go down. A version that does not come up on a node is no error, and Stopped of
-// the measures has the reason. The lab is taken down in any case.
-//
-// Of the options it uses those of engine.NewPlan: Output is also the folder of the record.
+// Run upgrades a component from one version to another on a lab, rolls it back, takes the lab down, and returns the
+// measures, also with an error: engine.ErrInterrupted, an image that does not build, a lab that does not come up or go
+// down. If a version does not come up on a node, that is no error: Measures.Stopped has the reason. It uses the options
+// of engine.NewPlan; Output is also the folder of the record.
 func Run(ctx context.Context, u Upgrade, from, to string, labs engine.Labs, o engine.Options) (Measures, error) {
 	t := newTrip(u, from, to)
 	t.h.Create(o.Output, time.Now(), beginning(t.upgrade, from, to))
@@ -36,7 +33,7 @@ func Run(ctx context.Context, u Upgrade, from, to string, labs engine.Labs, o en
 	e.Run(ctx, engine.UndoWithin)
 	err := e.Broken()
 	if ctx.Err() != nil {
-		err = engine.ErrInterrupted // other errors follow from it
+		err = engine.ErrInterrupted // the interrupt causes other errors
 	}
 	return t.measures(), errors.Join(err, e.Left(), t.h.Close())
 }
@@ -44,29 +41,29 @@ func Run(ctx context.Context, u Upgrade, from, to string, labs engine.Labs, o en
 const (
 	// pollEvery is the time from one poll of the routers to the next.
 	pollEvery = 200 * time.Millisecond
-	// restFor is how long the lab is watched at rest: twice wire.StreamGivesUp, when a cut connection is broken.
+	// restFor is how long the lab is watched at rest: twice wire.StreamGivesUp, after which a cut connection breaks.
 	restFor = 20 * time.Second
 	// rollWithin bounds the change of one node: a pull, a pod's start, and a BGP speaker's first dial (ten seconds).
 	rollWithin = 3 * time.Minute
-	// settleFor is how long the lab is watched after a crashed agent works again. Later losses are the next steps'.
+	// settleFor is how long the lab is watched after a crashed agent works again. Later losses count for the next steps.
 	settleFor = 5 * time.Second
-	// keptWithin bounds how long routers keep the routes of an agent that does not come back: 120 s by default in
-	// Cilium, Calico's BIRD and GoBGP, the longest of all, and then some for the poll that shows it.
+	// keptWithin bounds how long routers keep the routes of an agent that does not come back. The longest default is
+	// 120 s, in Cilium, Calico's BIRD and GoBGP; the rest is for the poll that shows it.
 	keptWithin = 150 * time.Second
 	// cleanFor is how long all probes must be clean before anything is measured, within cleanWithin.
 	cleanFor, cleanWithin = 2 * time.Second, time.Minute
 )
 
-// trip is an upgrade and its rollback as a plan of the engine. It keeps no result: it writes a history, which
-// MeasuresOf judges, and asks that how to go on.
+// trip is an upgrade and its rollback as a plan of the engine. It has no result but the history, which MeasuresOf
+// judges. The history also decides how the trip goes on.
 type trip struct {
 	*engine.Session
 	upgrade  Upgrade // declared for both versions
 	from, to string
 	h        *history.History
-	// stopped are the rollouts of which a step has failed.
+	// stopped are the rollouts with a failed step.
 	stopped map[direction]bool
-	// steady asks the agent that a node got last whether it still runs.
+	// steady asks whether a node's newest agent still runs, by node.
 	steady map[string]func(context.Context) error
 }
 
@@ -108,8 +105,8 @@ func (t *trip) steps(s *engine.Session) []engine.PlanStep {
 	return steps
 }
 
-// undo gives a node the new version, and the old one again as soon as the new one is ready: before anything else
-// changes that could hide what the new version has left.
+// undo gives a node the new version, and the old version again as soon as the new one is ready: a later change could
+// hide what the new version has left.
 func (t *trip) undo(ctx context.Context, node string) error {
 	for _, version := range []string{t.to, t.from} {
 		step := rolloutStep{stepUndo, history.Roll, node, version, ""}
@@ -165,7 +162,7 @@ func (t *trip) baseline(ctx context.Context) error {
 // notAsExpected is an error of a step after which the trip goes on: the history has the result.
 func notAsExpected(err error) error { return fmt.Errorf("%w: %w", verdict.ErrNotAsExpected, err) }
 
-// watch watches for a time, until the outcome of its packets is known, and marks it. The error is the end of ctx.
+// watch watches for a time, waits for the outcome of its packets, and marks it. The error is that ctx has ended.
 func (t *trip) watch(ctx context.Context, lasting time.Duration) error {
 	began := t.h.Now()
 	until := began.Add(lasting)
@@ -173,7 +170,7 @@ func (t *trip) watch(ctx context.Context, lasting time.Duration) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	if err != nil { // a packet without a known outcome is counted as such
+	if err != nil { // packets without a known outcome are counted
 		t.Run().Note(err.Error())
 	}
 	t.MarkPackets(history.Mark{Moment: history.Watched, Began: began, Until: until})
@@ -182,8 +179,8 @@ func (t *trip) watch(ctx context.Context, lasting time.Duration) error {
 
 func (t *trip) rollWithin() time.Duration { return cmp.Or(t.upgrade.RollWithin, rollWithin) }
 
-// rollout are the steps that replace a version by another, node after node, and watch what follows; on the way back,
-// on the nodes whose upgrade began. A version that does not come up stops it.
+// rollout are the steps that replace a version by another, node after node, and watch the lab afterwards. The rollback
+// has only nodes whose upgrade began. A version that does not come up stops the rollout.
 func (t *trip) rollout(d direction, from, to string) []engine.PlanStep {
 	var steps []engine.PlanStep
 	for _, step := range t.upgrade.rolloutSteps(d, from, to) {
@@ -248,7 +245,7 @@ func (t *trip) stillWork(ctx context.Context, nodes []string) error {
 	return nil
 }
 
-// failed is why an agent that was asked does not work, or could not be asked.
+// failed is why an agent does not work, or could not be asked.
 func failed(act history.Act) error {
 	if act.Err == nil && !act.Holds {
 		return errors.New(act.Saw)
@@ -274,15 +271,15 @@ func (t *trip) replace(ctx context.Context, s rolloutStep) error {
 		return nil
 	}
 	steady, err := t.upgrade.Steady(ctx, t.Run(), node)
-	if err != nil { // it is recorded when the agent is asked
+	if err != nil { // ask records it
 		steady = func(context.Context) error { return err }
 	}
 	t.steady[node] = steady
 	return nil
 }
 
-// ask asks the agent of a node whether it works, and records what was seen of it, and what it says of itself, if it
-// does not. Another error says nothing of the agent.
+// ask asks the agent of a node whether it works. If it does not, ask records what was seen, and what the agent says of
+// itself. Any other error says nothing of the agent.
 func (t *trip) ask(ctx context.Context, a *history.Act, node string, works func(context.Context) error) {
 	bounded, cancel := context.WithTimeoutCause(ctx, t.rollWithin(), fmt.Errorf("it took longer than %s", t.rollWithin()))
 	defer cancel()
@@ -334,7 +331,7 @@ func (t *trip) bounded(ctx context.Context, s rolloutStep, do func(context.Conte
 	}).Err
 }
 
-// restart has an agent crash that a rollout has not reached, and watches what follows.
+// restart has an agent crash that a rollout has not reached, and watches the lab.
 func (t *trip) restart(ctx context.Context, s rolloutStep) error {
 	var works func(context.Context) error
 	act := t.h.Do(history.Restart, s.part, func(a *history.Act) {
@@ -342,7 +339,7 @@ func (t *trip) restart(ctx context.Context, s rolloutStep) error {
 			t.ask(ctx, a, s.part, works)
 		}
 	})
-	if act.Err == nil && act.Holds { // an agent may work for a moment, and end once more
+	if act.Err == nil && act.Holds { // the agent may have ended once more
 		if err := t.watch(ctx, settleFor); err != nil {
 			return err
 		}
@@ -357,7 +354,8 @@ func (t *trip) restart(ctx context.Context, s rolloutStep) error {
 	return failed(act)
 }
 
-// watchLoss watches what is lost without the agent of a node: with graceful restart, once routers forget its routes.
+// watchLoss watches the losses without the agent of a node. With graceful restart they begin when routers forget its
+// routes.
 func (t *trip) watchLoss(ctx context.Context, node string) error {
 	what := "the routers to have a session with " + node + ", or none of its routes"
 	err := await.Until(ctx, what, pollEvery, keptWithin, func(context.Context) (bool, string, error) {
@@ -398,7 +396,7 @@ func kernelOf(ctx context.Context, r *framework.Run, node string) (string, error
 	return labaccess.Lab(r).Node(node).Exec(ctx, "sh", "-ec", script)
 }
 
-// endsByItself says how the component ends each time that it is started; empty if it does not.
+// endsByItself says how the component ends each time it is started; empty if it runs.
 func (u Upgrade) endsByItself(ctx context.Context, r *framework.Run) (string, error) {
 	for _, pods := range u.Pods {
 		how, err := workload.Ends(ctx, labaccess.Cluster(r), pods)

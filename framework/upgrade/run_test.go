@@ -173,7 +173,7 @@ func TestTripThatDoesNotBegin(t *testing.T) {
 	})
 }
 
-// What the new version does to a node shows only if the old one comes back at once.
+// Some effects of the new version on a node show only if the old version comes back at once.
 func TestTripThatIsUndoneAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

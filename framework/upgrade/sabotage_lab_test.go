@@ -22,19 +22,19 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// refusesNew makes a node's kernel forward established connections alone, as a firewall does that has lost its other
-// rules. New ones of nodes, which are $nodes, pass: by those kube-proxy is asked whether it works.
+// refusesNew makes a node's kernel forward only established connections, like a firewall that has lost its other rules.
+// New connections from $nodes pass: kube-proxy is asked by them whether it works.
 const refusesNew = `nft add table ip sabotage
 nft 'add chain ip sabotage forward { type filter hook forward priority 0; }'
 nft add rule ip sabotage forward ip saddr != $nodes ct state new drop`
 
-// hidesNew drops what a node sends to Services other than those of before, as if its kube-proxy did not follow.
+// hidesNew drops a node's packets to new Services, as if its kube-proxy did not follow.
 const hidesNew = `nft add table ip sabotage
 nft 'add chain ip sabotage output { type filter hook output priority -300; }'
 nft 'add rule ip sabotage output ip daddr 10.96.0.0/16 ip daddr != { 10.96.0.1, 10.96.0.77 } drop'`
 
-// silences drops what a node sends of gratuitous ARP, whose sender and target are the same. The program itself says
-// so (da, TC_ACT_SHOT): there are kernels without tc's actions.
+// silences drops a node's gratuitous ARP, whose sender and target are the same. The program drops it itself (da,
+// TC_ACT_SHOT): some kernels have no tc actions.
 const silences = `tc qdisc add dev eth0 clsact
 tc filter add dev eth0 egress protocol arp bpf da bytecode '6,32 0 0 28,7 0 0 0,32 0 0 38,29 0 1 0,6 0 0 2,6 0 0 0'`
 
@@ -52,7 +52,7 @@ spec:
   nodeSelectors: [{matchLabels: {kubernetes.io/hostname: worker1}}]
 `
 
-// Each upgrade is broken in another way, and must be a NO-GO by the rows that are about it, and by no others.
+// Each upgrade is broken in another way, and must be a NO-GO by the rows about it, and by no other rows.
 func TestSabotagedUpgrade(t *testing.T) {
 	onNodes := func(script string) func(context.Context, *framework.Run, []string) error {
 		return func(ctx context.Context, r *framework.Run, nodes []string) error {
@@ -67,11 +67,11 @@ func TestSabotagedUpgrade(t *testing.T) {
 		name                string
 		component, from, to string
 		settings            upgrade.Settings
-		// with follows the release of the new version, and back that of the old one.
+		// with runs after the release of the new version, and back after the release of the old one.
 		with, back func(ctx context.Context, r *framework.Run, nodes []string) error
 		fails      []string // the rows that must be a NO-GO
-		fine       []string // those that must not
-		warns      []string // those that must warn; without a NO-GO
+		fine       []string // the rows that must be fine
+		warns      []string // the rows that must warn, without a NO-GO
 		stopped    string   // why the upgrade must stop; empty if it must not
 		ends       string   // what the new version must say when it ends each time
 	}{

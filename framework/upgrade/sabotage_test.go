@@ -59,7 +59,7 @@ func TestRefusedNewConnections(t *testing.T) {
 	}
 }
 
-// The record of a run that was killed is a GO only if all that decides is in it.
+// A killed run's record is a GO only if it has everything that decides.
 func TestRecordThatEndsEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -21,7 +21,7 @@ func TestOf(t *testing.T) {
 		component, from, to string
 		settings            Settings
 		mode                string
-		nodes               int // those that are changed
+		nodes               int // how many nodes are changed
 		guests              int
 		err                 string
 	}{
@@ -58,8 +58,8 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// A lab has two families if the values of Cilium or a pool of MetalLB have both, or if it is asked for. Each kind of
-// path that is not of IPv4 alone has one of IPv6 beside it.
+// A lab has two address families if the values of Cilium or a pool of MetalLB have both, or on request. Then each kind
+// of path has one of IPv6 beside it, unless it is for IPv4 alone.
 func TestFamilies(t *testing.T) {
 	const pool = "apiVersion: metallb.io/v1beta1\nkind: IPAddressPool\nmetadata: {name: p}\nspec: {addresses: [192.0.2.0/28, 2001:db8::/120]}\n"
 	const byARP = pool + "---\napiVersion: metallb.io/v1beta1\nkind: L2Advertisement\nmetadata: {name: l2}\n"
@@ -130,7 +130,7 @@ func TestWithin(t *testing.T) {
 		own := Settings{Subnets: u.Topology.Clusters[0].PodCIDR}
 		must.Fail(t, must.Err(Of(d.component, d.from, d.to, own)), "pod range")
 	}
-	// The upgrade under the other setting is on them too, and keeps the same secrets out of its logs.
+	// The upgrade under the other setting has the same subnets, and keeps the same secrets out of its logs.
 	values := ReadValues(t, "cilium-native-bgp")
 	values["extraEnv"] = []any{map[string]any{"name": "TOKEN", "value": "correct-horse"}}
 	other := declared(t, "cilium", "1.18.4", "1.19.3", Settings{Values: values, Subnets: prefix}).Otherwise

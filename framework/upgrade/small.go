@@ -36,7 +36,7 @@ const (
 // allNodes are in the order in which they are changed.
 var allNodes = []string{master, worker1, worker2}
 
-// small is the lab of every upgrade. Each has its own number N in the addresses:
+// small is the lab of every upgrade. Each upgrade has its own number N in the addresses:
 //
 //	          outside 10.N.5.10
 //	             │                    net "uplink" 10.N.5.0/24
@@ -45,12 +45,12 @@ var allNodes = []string{master, worker1, worker2}
 //	master    worker1   worker2       AS 64513
 //	 .11        .21       .22         pods in 10.N.64.0/20
 //
-// With two workers one can be changed while the other is not, and there is a path between
-// two of them. The ToR is the default route of every node.
+// With two workers, one can be changed before the other, and there is a path between workers. The ToR is the default
+// route of every node.
 type small struct {
 	component string
 	number    byte
-	// kernel is the version of the workers' own kernel; empty if they have none.
+	// kernel is the version of the workers' own kernels; empty if they have none.
 	kernel string
 	dual   bool
 }
@@ -59,7 +59,7 @@ func (s small) address(network, host byte) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, s.number, network, host})
 }
 
-// on is the lab with its networks moved into a prefix, if they have room in it. Of reports that they have not.
+// on is the lab with its networks moved into a prefix. If they do not fit, they are not moved, and Of has an error.
 func (s small) on(subnets netip.Prefix) topology.Topology {
 	t := s.topology()
 	if !subnets.IsValid() {
@@ -72,7 +72,7 @@ func (s small) on(subnets netip.Prefix) topology.Topology {
 	return t.Renumber(moves)
 }
 
-// networks are those of the lab, where it is, which a user's pools must not overlap.
+// networks are the prefixes of a lab that a user's pools must not overlap.
 func (s small) networks(t topology.Topology) []netip.Prefix {
 	var all []netip.Prefix
 	for _, f := range t.Families() {
@@ -104,12 +104,12 @@ func (s small) topology() topology.Topology {
 	}.Behind(topology.GracefulRestart(topology.OneToR(nodes, uplink)))
 }
 
-// pods are those of the probes, which keep running: one on each node, with its name, and a second one on worker1.
+// pods are the probes' pods, which keep running: one on each node, named after the node, and a second one on worker1.
 var pods = append(workload.OnEach(allNodes...), beside)
 
 var beside = framework.ProbePod{Name: "beside", Node: worker1}
 
-// The Service in front of worker2's pod: worker1's pod uses its cluster IP, and the host outside worker1's node port.
+// nodePort and clusterIP lead to worker2's pod: worker1's pod uses clusterIP, the host outside worker1's nodePort.
 const nodePort = 30707
 
 var clusterIP = netip.MustParseAddr("10.96.0.77")
@@ -138,7 +138,7 @@ func startsPod(ctx context.Context, r *framework.Run, node string) (err error) {
 	fresh := framework.ProbePod{Name: "fresh-" + node, Node: node}
 	defer func() {
 		if left := workload.ProbePods(fresh).Delete(context.WithoutCancel(ctx), labaccess.Cluster(r)); left != nil && err == nil {
-			err = fmt.Errorf("removing a new pod from %s: %s", node, left) // a wait for that says nothing of the agent
+			err = fmt.Errorf("removing a new pod from %s: %s", node, left) // this says nothing of the agent
 		}
 	}()
 	if err := workload.Added(fresh)(ctx, r); err != nil {
@@ -183,19 +183,19 @@ const reachedWithin = time.Minute
 // serviceProxy is what translates the addresses of Services on a node.
 type serviceProxy struct {
 	name string
-	// tracked is set if the node's connection tracking has the connections to Services.
+	// tracked is set if the proxy's connections are in the node's connection tracking.
 	tracked bool
 }
 
 var (
 	kubeProxies = serviceProxy{"kube-proxy", true}
-	// Cilium translates when the node connects, or in its own tables.
+	// Cilium translates at connect(2), or in its own tables.
 	ciliumProxies = serviceProxy{"Cilium", false}
 )
 
-// followsServices asks the service proxy of a node for what it has not done yet: a new Service, whose endpoint is
-// then removed and replaced. That older Services work says nothing of it, nor does kube-proxy's report of a sync,
-// which in mode ipvs may have failed. The node itself connects, so that its proxy alone decides.
+// followsServices asks the service proxy of a node for new work: a new Service, whose endpoint is then removed and
+// replaced. Older Services work without the proxy, and kube-proxy also reports syncs that failed in mode ipvs. The node
+// itself connects, so that only its proxy decides.
 func followsServices(ctx context.Context, r *framework.Run, proxy serviceProxy, node string, bound time.Duration) (err error) {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "fresh-" + node}}
 	resources := labaccess.Cluster(r).Client.Resources()
@@ -242,7 +242,7 @@ spec:
 	return err
 }
 
-// implements waits until connections of a node to an address of a Service show an endpoint; invalid: none.
+// implements waits until connections from a node to a Service's address reach an endpoint, or none if it is invalid.
 func (proxy serviceProxy) implements(ctx context.Context, r *framework.Run, node, what string, to, endpoint netip.Addr, bound time.Duration) error {
 	silent := 0
 	return await.Until(ctx, fmt.Sprintf("%s on %s to implement %s", proxy.name, node, what), 200*time.Millisecond, bound,
@@ -261,10 +261,10 @@ func (proxy serviceProxy) implements(ctx context.Context, r *framework.Run, node
 
 type connection struct {
 	to netip.Addr
-	// answered is set if it was opened, and by is who answered, if the node tracks it, as it does what it translates.
+	// answered is set if the connection was opened, and by is the address that answered, if the node tracks it.
 	answered bool
 	by       netip.Addr
-	// refused is set if the node was told that nobody will.
+	// refused is set if the node was told at once that nobody answers.
 	refused bool
 	said    string
 }
@@ -280,11 +280,11 @@ func (c connection) String() string {
 	return fmt.Sprintf("a connection to %s: %s", c.to, cmp.Or(c.said, what))
 }
 
-// silentFor is how many connections in a row must have no answer before an address has no endpoint. One may be slow.
+// silentFor is how many connections in a row must fail before an address has no endpoint: a single one may be slow.
 const silentFor = 3
 
-// of reports whether a connection, and silent ones in a row, are those of an address with this endpoint; invalid:
-// with none. Where connections are not tracked, an answer is enough.
+// of reports whether an endpoint is behind the address: it answered the connection, or without tracking any endpoint
+// did. With an invalid endpoint it reports whether none is: the connection is refused, or several had no answer.
 func (c connection) of(endpoint netip.Addr, silent int, tracked bool) bool {
 	if endpoint.IsValid() {
 		return c.by == endpoint || !tracked && c.answered && !c.by.IsValid()
@@ -295,8 +295,8 @@ func (c connection) of(endpoint netip.Addr, silent int, tracked bool) bool {
 // connected is what connecting prints if the connection was opened.
 const connected = "connected"
 
-// connecting opens a connection to $1 within a second, and prints what bash says if it fails, or else connected, and
-// how the node's connection tracking has it.
+// connecting opens a connection to $1 within a second. It prints bash's error, or connected and the connection's entry
+// in the node's connection tracking.
 const connecting = `conntrack -D -p tcp --orig-dst $1 >/dev/null 2>&1 || true
 if timeout 1 bash -c ": </dev/tcp/$1/$2" 2>&1; then echo ` + connected + `; conntrack -L -p tcp --orig-dst $1 2>/dev/null; fi || true`
 
@@ -305,7 +305,7 @@ func connect(ctx context.Context, r *framework.Run, node string, to netip.Addr) 
 	return connectionOf(to, said), err
 }
 
-// connectionOf reads what connecting printed. A tracked connection has the source of the replies as its second one.
+// connectionOf parses the output of connecting. The second source of a tracked connection is the source of the replies.
 func connectionOf(to netip.Addr, said string) connection {
 	c := connection{to: to}
 	tracked, answered := strings.CutPrefix(said, connected+"\n")
@@ -329,7 +329,7 @@ func connectionOf(to netip.Addr, said string) connection {
 	return c
 }
 
-// forget removes connections from a node's connection tracking: they are not the component's, and nodes are compared.
+// forget removes connections from a node's connection tracking, which is compared before and after the upgrade.
 func forget(ctx context.Context, r *framework.Run, node string, to netip.Addr) error {
 	return workload.Forget(ctx, labaccess.Lab(r).Node(node), "-p", "tcp", "--orig-dst", to.String())
 }
@@ -346,10 +346,10 @@ func (s small) ends() []framework.Endpoint {
 		behind("node port of "+worker1, func(r *framework.Run) netip.AddrPort { return netip.AddrPortFrom(r.Address(worker1), nodePort) }))
 }
 
-// SourcePath is about the addresses from which pods' packets arrive: outside, and at pods, in the native range.
+// SourcePath measures the addresses from which pods' packets arrive outside, and at pods, in the native range.
 const SourcePath = "source address, pod to outside and to pods"
 
-// sourcePath has a new flow with each packet: a translation stays as it is for the life of a flow.
+// sourcePath has a new flow for each packet: a flow's translation never changes.
 func sourcePath() PathKind {
 	k := PathKind{Name: SourcePath, OneWay: true, BySource: true}
 	next := map[string]string{master: worker1, worker1: worker2, worker2: master}
@@ -372,7 +372,8 @@ func onDual(kinds []PathKind) (all []PathKind) {
 	return all
 }
 
-// paths have intervals of the UDP probes and of the others. Unless pods are routed, none leads to them from outside.
+// paths are the lab's paths, with intervals of UDP probes and of other probes. Unless pods are routed, no path leads to
+// them from outside.
 func (s small) paths(udp, others time.Duration, routed bool) []PathKind {
 	to := func(protocol probe.Protocol, from string, tos ...string) []probe.Probe {
 		interval := others
@@ -387,7 +388,7 @@ func (s small) paths(udp, others time.Duration, routed bool) []PathKind {
 	out := slices.Concat(each.Of(in, func(p probe.Probe) []probe.Probe { return to(probe.UDP, p.To, outside) })...)
 	near := to(probe.UDP, worker1, "beside")
 	far := append(to(probe.UDP, worker1, worker2), append(to(probe.UDP, worker2, master), to(probe.UDP, master, worker1)...)...)
-	// Each UDP probe above has one flow, which connection tracking carries on when it refuses new ones.
+	// Each UDP probe above has one flow, which a firewall that refuses new flows still accepts.
 	opening := func(all ...probe.Probe) []probe.Probe {
 		var opened []probe.Probe
 		for _, p := range all {

@@ -8,8 +8,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// A connection is of an endpoint if that one has answered. An address has none if a connection is refused, or several
-// in a row have no answer: a single one may be slow.
+// An endpoint is behind an address if it has answered. None is if a connection is refused, or if several in a row have
+// no answer: a single one may be slow.
 func TestConnectionOf(t *testing.T) {
 	to, old, wanted := netip.MustParseAddr("10.96.0.9"), netip.MustParseAddr("10.63.65.2"), netip.MustParseAddr("10.63.66.3")
 	const tracked = connected + "\ntcp      6 119 TIME_WAIT src=10.63.4.22 dst=10.96.0.9 sport=5001 dport=7007 src=10.63.66.3 dst=10.63.4.22 sport=7007 dport=5001 [ASSURED] mark=0 use=1\n"

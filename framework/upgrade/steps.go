@@ -7,22 +7,22 @@ import (
 	"github.com/relapse-dev/relapse/framework/history"
 )
 
-// Kinds of steps that a history of an upgrade has besides install and baseline.
+// Kinds of steps of an upgrade's history, besides install and baseline.
 const (
 	kindRest    framework.StepKind = "rest"    // the lab is watched before anything changes
-	kindRelease framework.StepKind = "release" // what a version has for all nodes is brought to the cluster
+	kindRelease framework.StepKind = "release" // a version's objects for the whole cluster are applied
 	kindNode    framework.StepKind = "node"    // the agent of a node is replaced
 	kindHalf    framework.StepKind = "half"    // half of a part is replaced
 	// the node that answers for an address by ARP changes
 	kindFailover framework.StepKind = "failover"
-	kindMigrate  framework.StepKind = "migrate" // what the old version has left is brought to the new one's types
+	kindMigrate  framework.StepKind = "migrate" // objects of the old version's types become objects of newer types
 	kindRestart  framework.StepKind = "restart" // an agent that the rollout has not reached starts again
 	kindAfter    framework.StepKind = "after"   // the lab is watched after a rollout
 	kindKernels  framework.StepKind = "kernels" // the nodes' kernels are read
-	kindUndo     framework.StepKind = "undo"    // a node gets the new version, and the old one again as soon as that is ready
+	kindUndo     framework.StepKind = "undo"    // a node gets the new version, and the old one again at once
 )
 
-// direction is a rollout: of the new version, or of the old one after it.
+// direction is the rollout of the new version, or the rollback to the old one.
 type direction string
 
 const (
@@ -38,7 +38,7 @@ const (
 
 var stepRest, stepUndo = framework.StepID{Kind: kindRest}, framework.StepID{Kind: kindUndo}
 
-// undone is the node of which an upgrade is undone at once: one whose agent serves Services of the probes, or none.
+// undone is the node whose upgrade is undone at once: its agent serves Services of the probes. Empty: none is.
 func (u Upgrade) undone() string {
 	switch {
 	case u.Parts != nil:
@@ -49,7 +49,7 @@ func (u Upgrade) undone() string {
 	return u.Nodes[len(u.Nodes)-1]
 }
 
-// stepOf is a step of a kind, in a direction or at a moment, and of a part; empty: of none.
+// stepOf is the step of a kind, in a direction or at a moment, for a part, if part is not empty.
 func stepOf[D ~string](kind framework.StepKind, when D, part string) framework.StepID {
 	if part != "" {
 		part = "/" + part
@@ -61,7 +61,7 @@ type rolloutStep struct {
 	id      framework.StepID
 	what    history.Action
 	part    string // empty: the whole cluster
-	version string // of the agent that is replaced or restarted, or of what is released
+	version string // released, or of the agent that is replaced or restarted
 	name    string
 }
 
@@ -84,7 +84,7 @@ func (u Upgrade) rolloutSteps(d direction, from, to string) []rolloutStep {
 			steps = append(steps, restart(part))
 		}
 		steps = append(steps, rolloutStep{stepOf(kindNode, d, part), history.Roll, part, to, part + " gets " + to})
-		if u.Half == nil && u.Crash != nil && i+1 == len(parts)/2 { // with one node there is no half
+		if u.Half == nil && u.Crash != nil && i+1 == len(parts)/2 { // one node has no half
 			steps = append(steps, restart(parts[len(parts)-1]))
 		}
 	}

@@ -31,68 +31,65 @@ type Upgrade struct {
 	Besides  string
 	// Mode is the mode in which the component runs, if it has several.
 	Mode string
-	// Under is a setting that the result holds under, such as "without graceful restart of BGP"; may be empty.
+	// Under is a setting on which the result depends, such as "without graceful restart of BGP"; may be empty.
 	Under string
-	// Otherwise is the same upgrade under another setting, where nobody has said which the user has; nil: none.
+	// Otherwise is the same upgrade under another setting, if the user's setting is unknown; nil: none.
 	Otherwise *Upgrade
-	// Replaced are what the lab has in place of parts of the user's settings, a clause each.
+	// Replaced are clauses on the parts of the user's settings that the lab replaces.
 	Replaced []string
 	// Fit is an error if this machine cannot run the upgrade, beyond what every lab needs. Nil: it always can.
 	Fit func() error
 	// Images are the images that the lab's registry serves for a version.
 	Images func(version string) []string
-	// Install is the action that installs a version, and all else, over what an earlier run left, until all works.
+	// Install is the action that installs a version and all else, also on a used lab, and waits until all works.
 	Install func(version string) framework.Action
-	// Ends are the endpoints of the probes, and Paths the kinds of paths that the probes use.
+	// Ends are the endpoints of the probes, and Paths the kinds of paths with their probes.
 	Ends  []framework.Endpoint
 	Paths []PathKind
-	// Failovers are tried with both versions. None: no node answers for addresses by ARP.
+	// Failovers are tried with both versions; empty if no node answers for addresses by ARP.
 	Failovers []FailoverKind
 	// Release is the action that applies a version's types, RBAC, manifest and operator, and no agent. Nil: nothing.
 	Release func(version string) framework.Action
 	// Nodes are in the order in which they are changed. Their kernels are compared.
 	Nodes []string
-	// Parts, such as a Deployment, are changed in place of the agents of Nodes, for a component that has none.
+	// Parts, such as a Deployment, are changed if the component has no agents on Nodes.
 	Parts []string
-	// Roll replaces the agent of a node, or a part, by one of the released version, and waits until that is ready.
+	// Roll replaces the agent of a node, or a part, by the released version, and waits until it is ready.
 	Roll func(ctx context.Context, r *framework.Run, node, version string) error
-	// Works waits until the agent of a node that was started since a time does new work: that what
-	// was there goes on says nothing of it. It is asked of each agent that Roll has brought. An
-	// error that is no *await.TimeoutError says nothing of the agent. Nil: it is not asked.
+	// Works waits until a node's agent that was started since a time does new work; old work goes on without it. It is
+	// called after each Roll. An error other than *await.TimeoutError says nothing of the agent. Nil: not called.
 	Works askAgent
-	// Steady returns what says later if a node's agent still runs as now: else a *workload.EndedError. May be nil.
+	// Steady returns a function that later returns a *workload.EndedError if a node's agent has ended. May be nil.
 	Steady func(ctx context.Context, r *framework.Run, node string) (func(context.Context) error, error)
-	// Explain says in one clause what a node's agent that does not work says of itself. Nil: the end of its log does.
+	// Explain says in one clause why a node's agent does not work. Nil: the end of its log is quoted.
 	Explain func(ctx context.Context, r *framework.Run, node string) string
-	// Migrate is what is left to do once the new version has the place of the old one. It is not undone.
+	// Migrate is the last step of the upgrade. It is not undone.
 	Migrate Migration
-	// Half brings a part halfway, for a component whose parts cannot be changed one after
-	// the other: it returns when some of it is of the version and works, and holds the rest
-	// until Roll. Nil: half of the nodes are rolled.
+	// Half upgrades half of a part, if the parts cannot be changed one after the other: it returns when some replicas of
+	// the version work, and holds the rest until Roll. Nil: half of the nodes are rolled.
 	Half func(ctx context.Context, r *framework.Run, part, version string) error
-	// Crash ends the agent of a node, or a replica of a part, that is still of a version after half of the rollout to
-	// another. It starts again by itself, as what it was. The function waits until it works. Called once more it
-	// waits until the same agent works, and is an error if that has ended since. Nil: no agent crashes.
+	// Crash ends the agent of a node, or a replica of a part, that still has the old version after half of the rollout.
+	// It starts again by itself, with the same version. works waits until it works; a second call returns an error if
+	// the agent has ended since the first one. Nil: no agent crashes.
 	Crash func(ctx context.Context, r *framework.Run, node, version string) (works func(context.Context) error, err error)
-	// Pods are the component's own, which are asked whether a version that does not come up ends by itself.
+	// Pods are the component's own pods. They show whether a version that does not come up ends by itself.
 	Pods []workload.Pods
-	// Normalize rewrites an item of a kernel, without what changes by itself; empty: the item is omitted. Nil: none is.
+	// Normalize rewrites an item of a kernel without parts that change by themselves; empty: it is omitted. May be nil.
 	Normalize func(kind, what string) string
-	// Passing reports whether the component announces a prefix for a time because the lab
-	// asks it for new work: if no router had it at rest, its changes are not the
-	// component's. Nil: no prefix is of that kind.
+	// Passing reports whether the component may announce a prefix only because the lab asks it for new work. If no router
+	// had the prefix at rest, its changes do not count. May be nil.
 	Passing func(netip.Prefix) bool
 	// RollWithin bounds the change of one node; zero means three minutes.
 	RollWithin time.Duration
 
-	// In tests these are others than kernelOf and endsByItself.
+	// Tests replace kernelOf and endsByItself.
 	kernel func(ctx context.Context, r *framework.Run, node string) (string, error)
 	ends   func(ctx context.Context, r *framework.Run) (string, error)
 
-	secrets []string // of the values
+	secrets []string // in the values
 }
 
-// askAgent asks the agent of a node, of a version and started since a time, for new work.
+// askAgent asks a node's agent, with a version and started since a time, for new work.
 type askAgent func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error
 
 // Migration is a step of an upgrade after its rollout.
@@ -103,15 +100,14 @@ type Migration struct {
 
 // PathKind is one kind of path through the lab, such as from outside to a pod, with its probes.
 type PathKind struct {
-	Name   string // also of the Path that is measured
+	Name   string // also the name of the measured Path
 	Probes []probe.Probe
-	// OneWay is set if a packet counts as answered when its request arrives.
+	// OneWay is set if a packet counts as answered once its request arrives.
 	OneWay bool
-	// BySource is set if the addresses count from which the packets arrive.
+	// BySource is set if the path measures the addresses from which packets arrive.
 	BySource bool
 }
 
-// declare declares an upgrade. The error says in one sentence what is wrong with the request.
 type declare func(from, to string, s Settings) (Upgrade, error)
 
 var declarations = map[string]declare{
@@ -143,12 +139,12 @@ func (u Upgrade) kind() string {
 	return "nodes"
 }
 
-// ImagesOf names every image of an upgrade, each once, without those of the lab itself.
+// ImagesOf names every image of an upgrade, each once, without the lab's own images.
 func (u Upgrade) ImagesOf(from, to string) []string {
 	return each.Once(slices.Concat(u.Images(from), u.Images(to)))
 }
 
-// probes are the probes of all paths, each once: several paths may use the same one.
+// probes are the probes of all paths, each once: several paths may share a probe.
 func (u Upgrade) probes() []probe.Probe {
 	var all []probe.Probe
 	for _, k := range u.Paths {
@@ -194,7 +190,7 @@ func (u Upgrade) about() string {
 
 func atLeast(version, other string) bool { return semver.Compare("v"+version, "v"+other) >= 0 }
 
-// Settings are what the user has given for the component. Each may be empty.
+// Settings are the user's settings of the component. Each may be empty.
 type Settings struct {
 	// Config is the component's own configuration: a KubeProxyConfiguration or a Corefile.
 	Config string
@@ -202,11 +198,11 @@ type Settings struct {
 	Mode string
 	// Manifests are objects of the component's own types, as YAML documents.
 	Manifests string
-	// Values are those of the vendor's chart, adapted to the lab (package labvalues).
+	// Values are values of the vendor's chart, adapted to the lab (package labvalues).
 	Values map[string]any
 	// Subnets is a prefix into which the lab's networks are moved.
 	Subnets netip.Prefix
-	// Family is framework.Dual, or IPv4 for a lab of that alone. Empty: the values choose, or the manifests.
+	// Family is framework.Dual, or IPv4 for a lab with IPv4 alone. Empty: the values or the manifests choose.
 	Family string `json:",omitempty"`
 }
 
@@ -241,7 +237,7 @@ func Of(component, from, to string, s Settings) (Upgrade, error) {
 	return u, nil
 }
 
-// ofValues declares the upgrade of a component that takes values alone, or nothing.
+// ofValues declares the upgrade of a component without settings other than values.
 func ofValues(component string, upgrade func() Upgrade) declare {
 	return func(_, _ string, s Settings) (Upgrade, error) {
 		if s.Config != "" || s.Mode != "" || s.Manifests != "" {
