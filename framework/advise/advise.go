@@ -205,7 +205,6 @@ func (a Advice) Lines() []Known {
 	return all
 }
 
-// Write prints the advice.
 func (a Advice) Write(out io.Writer) {
 	fmt.Fprintf(out, "%s %s to %s: what is known without a run. It is no verdict on your settings: "+
 		"relapse qualify %[1]s %[2]s %[3]s gives one, if there is a lab for it.\n", a.Component, a.From, a.To)

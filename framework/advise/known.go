@@ -52,7 +52,6 @@ func (k Known) compare(o Known) int {
 		bisect.Compare(k.To, o.To), cmp.Compare(k.Under, o.Under), cmp.Compare(k.When, o.When))
 }
 
-// String says the result and where it is from.
 func (k Known) String() string {
 	text := k.Verdict
 	if k.Under != "" {

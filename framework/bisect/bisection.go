@@ -33,7 +33,8 @@ func Start(
 	scenario, component string, with map[string]string, versions []string, unbuildable map[string]string, earlier ...string,
 ) (*Bisection, error) {
 	b := &Bisection{Record: Record{
-		Schema: Schema, Scenario: scenario, Component: component, Began: time.Now().UTC().Truncate(time.Second), With: with, Versions: versions, Earlier: earlier,
+		Schema: Schema, Scenario: scenario, Component: component, With: with, Versions: versions, Earlier: earlier,
+		Began: time.Now().UTC().Truncate(time.Second),
 	}}
 	var err error
 	if b.search, err = New(versions, earlier...); err != nil {

@@ -69,7 +69,6 @@ func (b *Bisection) WritePlan(out io.Writer) {
 	}
 }
 
-// WriteResult writes the answer, and the result of each version.
 func (b *Bisection) WriteResult(out io.Writer) {
 	fmt.Fprintf(out, "\n%s\n", b.conclusion())
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

@@ -43,7 +43,6 @@ type Lab interface {
 	Logs(ctx context.Context, since time.Time, others []string) (map[string]string, error)
 	// Release leaves the lab running, for another process.
 	Release()
-	// Down removes the lab.
 	Down(ctx context.Context) error
 }
 

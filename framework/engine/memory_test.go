@@ -21,7 +21,7 @@ func heapInUse() uint64 {
 	return stats.HeapAlloc
 }
 
-// A run with --wait 2m needs 10 MiB for 144,000 packets of 12 probes, two of which lose all packets, and for 600 polls,
+// A run with --wait 2m needs 10 MiB for 144,000 packets of 12 probes, two without any answer, and for 600 polls,
 // whose findings change each second. Memory grows with the time.
 func TestMemory(t *testing.T) {
 	const wait, most = 2 * time.Minute, 10 << 20

@@ -34,7 +34,6 @@ type Progress interface {
 	Found(scope string, findings []detect.Finding)
 	// Loses passes the probes that lose packets, after each change; empty if no probe loses packets any more.
 	Loses(scope string, probes []string)
-	// Note adds a line.
 	Note(scope, text string)
 }
 

@@ -45,7 +45,8 @@ func NewPlan(p Plan, labs Labs, o Options) *Execution {
 	e := newExecution(p.Scenario, labs, o)
 	e.plan = &planRun{Plan: &p}
 	e.plan.session = &Session{
-		h: p.History, secrets: p.Secrets, evidence: Evidence{Dir: o.Output}, unstored: func(err error) { e.plan.lost = errors.Join(e.plan.lost, err) },
+		h: p.History, secrets: p.Secrets, evidence: Evidence{Dir: o.Output},
+		unstored: func(err error) { e.plan.lost = errors.Join(e.plan.lost, err) },
 	}
 	e.planLanes(slices.Clone(p.Scenario.Variants))
 	first := e.lanes[0]

@@ -55,7 +55,6 @@ func (s *Session) Run() *framework.Run { return s.run }
 // Probes are the running probes; nil if none run.
 func (s *Session) Probes() Probes { return s.probes }
 
-// Timelines are the timelines of the running probes.
 func (s *Session) Timelines() []probe.Timeline {
 	if s.probes == nil {
 		return nil

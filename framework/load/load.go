@@ -38,7 +38,6 @@ type Services struct {
 	Churn *Churn
 }
 
-// Load is a load that runs.
 type Load struct {
 	churn  *Churn
 	sink   *sink

@@ -54,7 +54,8 @@ func (c *Charts) compare(before, after map[string]string, users map[string]any, 
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		was, had := before[key]
 		is, has := after[key]
-		change := Change{Key: key, Kind: Changed, From: chart.WithoutSecrets(was, secrets), To: chart.WithoutSecrets(is, secrets), Note: reference.Quote(notes, key)}
+		from, to := chart.WithoutSecrets(was, secrets), chart.WithoutSecrets(is, secrets)
+		change := Change{Key: key, Kind: Changed, From: from, To: to, Note: reference.Quote(notes, key)}
 		switch {
 		case had && has && was == is:
 			continue

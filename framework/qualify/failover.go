@@ -33,7 +33,8 @@ func failoverRow(m upgrade.Measures, name string, t Thresholds) Row {
 		says = append(says, fmt.Sprintf("allowed: %s more than with the old version", duration(t.MaxGapMS+now.ChanceMS)))
 	case gap(now) > gap(old)+t.MaxGapMS && !old.NotBack:
 		r.State = Warning
-		says = append(says, fmt.Sprintf("%s more than with the old version may be chance: when the lease was renewed last, and when it is asked for", duration(now.ChanceMS)))
+		says = append(says, duration(now.ChanceMS)+" more than with the old version may be chance: "+
+			"when the lease was renewed last, and when it is asked for")
 	default:
 		r.State = Fine
 	}

@@ -275,7 +275,8 @@ func (in Inputs) notTested(rows []Row) []string {
 		for n, seen := range []Seen{i.From, i.To} {
 			if seen.Known {
 				version := []string{in.From, in.To}[n]
-				all = append(all, fmt.Sprintf("%s, %s with %s, now: an earlier run has shown it (--fresh runs it): %s", PartIncident, i.Name, version, seen.Why))
+				all = append(all, fmt.Sprintf("%s, %s with %s, now: an earlier run has shown it (--fresh runs it): %s",
+					PartIncident, i.Name, version, seen.Why))
 			}
 		}
 	}

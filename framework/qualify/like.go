@@ -201,7 +201,7 @@ type template struct {
 	Status struct{ DesiredNumberScheduled, UpdatedNumberScheduled, Replicas, UpdatedReplicas *int32 } `json:"status"`
 }
 
-// workloads are the program's workloads in a bundle: all are those with a version in the image, others have none.
+// workloads are the program's workloads in a bundle: all have a version in their image, others have none.
 func (is program) workloads(b *bundle.Bundle) (all, others []workload) {
 	for _, o := range objectsOf[template](b, is.of) {
 		desired := cmp.Or(o.Status.DesiredNumberScheduled, o.Status.Replicas)

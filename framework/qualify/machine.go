@@ -16,8 +16,7 @@ type Machine struct {
 	Catalogue *images.Catalogue
 	Labs      engine.Labs
 	Options   engine.Options // Progress is not nil
-	// NewLab makes a lab for one scenario.
-	NewLab func() *keptlab.Lab
+	NewLab    func() *keptlab.Lab
 	// IsUnfit reports whether an error says that this machine cannot run labs.
 	IsUnfit func(err error) bool
 }

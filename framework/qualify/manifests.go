@@ -47,23 +47,25 @@ func CheckManifests(ctx context.Context, component, from, to, text string) (kept
 			}
 			return "", nil, &InputError{fmt.Errorf("%s: the API server refuses it with %s %s: %s", name, component, from, strings.Join(wrong, "; "))}
 		}
+		tell := func(format string, args ...any) { told = append(told, name+": "+fmt.Sprintf(format, args...)) }
 		served := old.Served(o)
 		switch version := o.GetAPIVersion(); {
 		case len(served) == 0 || slices.Contains(served, version):
 		case component == "cilium": // its API versions have the same fields
-			told = append(told, fmt.Sprintf("%s: %s %s does not serve %s: the lab has it as %s", name, component, from, version, served[len(served)-1]))
+			tell("%s %s does not serve %s: the lab has it as %s", component, from, version, served[len(served)-1])
 		default:
-			return "", nil, &InputError{fmt.Errorf("%s: %s %s does not serve %s: expected %s", name, component, from, version, strings.Join(served, " or "))}
+			expected := "expected " + strings.Join(served, " or ")
+			return "", nil, &InputError{fmt.Errorf("%s: %s %s does not serve %s: %s", name, component, from, version, expected)}
 		}
 		if len(before.Unknown) > 0 {
-			told = append(told, fmt.Sprintf("%s: left out: %s %s has no field %s: kubectl refuses the object, and the API server drops the field from other clients",
-				name, component, from, strings.Join(before.Unknown, ", ")))
+			tell("left out: %s %s has no field %s: kubectl refuses the object, "+
+				"and the API server drops the field from other clients", component, from, strings.Join(before.Unknown, ", "))
 		}
 		if lost := slices.DeleteFunc(after.Unknown, func(f string) bool { return slices.Contains(before.Unknown, f) }); len(lost) > 0 {
-			told = append(told, fmt.Sprintf("%s: %s %s does not have the field %s: the API server drops it", name, component, to, strings.Join(lost, ", ")))
+			tell("%s %s does not have the field %s: the API server drops it", component, to, strings.Join(lost, ", "))
 		}
 		if len(after.Refused) > 0 {
-			told = append(told, fmt.Sprintf("%s: the API server refuses it with %s %s: %s", name, component, to, strings.Join(after.Refused, "; ")))
+			tell("the API server refuses it with %s %s: %s", component, to, strings.Join(after.Refused, "; "))
 		}
 		document, err := yaml.Marshal(o.Object)
 		if err != nil {

@@ -31,7 +31,6 @@ type Release struct {
 	Buildable bool `json:"buildable"`
 }
 
-// PathOf finds the path between two versions in lists of releases.
 func PathOf(r images.Releases, from, to string) Path {
 	p := Path{Skipped: []string{}, Newer: []Release{}, Unlisted: []string{}, NotListed: []string{}}
 	listed := map[string]bool{}
@@ -75,7 +74,8 @@ func (p Path) rows(from, to string) []Row {
 	}
 	if bisect.Compare(from, to) > 0 {
 		minors.State = Warning
-		minors.Says = fmt.Sprintf("%s is older than %s: a downgrade, which vendors support as the way back from an upgrade at most; %s", to, from, minors.Says)
+		minors.Says = fmt.Sprintf("%s is older than %s: a downgrade, which vendors support as the way back "+
+			"from an upgrade at most; %s", to, from, minors.Says)
 	}
 	releases := Row{Part: PartPath, Name: "releases", From: from, To: to, State: Fine}
 	releases.Says = "no list has a newer release of " + bisect.Minor(to)

@@ -21,7 +21,6 @@ const Schema = "relapse.qualification/v1"
 // Verdict is the result of a qualification.
 type Verdict string
 
-// Verdicts.
 const (
 	Go Verdict = "GO"
 	// NoGo: an incident is introduced, the new version refuses the configuration, or a threshold is exceeded.
@@ -62,7 +61,6 @@ var DefaultThresholds = Thresholds{MaxGapMS: 1000, MaxLost: 0.001}
 // State is the result of a row.
 type State string
 
-// States of a row.
 const (
 	Fine        State = "fine"
 	Warning     State = "warning"

@@ -333,7 +333,6 @@ func onSubnets(prefix netip.Prefix) string {
 	return "subnets in " + prefix.String()
 }
 
-// WritePlan writes what will be checked.
 func (r *Runner) WritePlan(out io.Writer) {
 	fmt.Fprintf(out, "qualify %s %s to %s\n", r.Component, r.From, r.To)
 	r.writeSubnets(out)
@@ -376,7 +375,8 @@ func (r *Runner) WritePlan(out io.Writer) {
 		line(PartUpgrade, "measured in the earlier run, whose record is judged again")
 	default:
 		line(PartUpgrade, fmt.Sprintf("from %[1]s to %[2]s on a lab under traffic, node by node, and back; "+
-			"in the middle of both an agent that is not replaced yet is restarted; at last one node gets %[2]s, and %[1]s again at once", r.From, r.To))
+			"in the middle of both an agent that is not replaced yet is restarted; "+
+			"at last one node gets %[2]s, and %[1]s again at once", r.From, r.To))
 	}
 	if r.in.Mode != "" {
 		line("", "mode "+r.in.Mode)
@@ -567,7 +567,8 @@ func (r *Runner) try(ctx context.Context, p Parts, t trial, i *Incident) (err er
 		if err := r.keep(ctx, p, onlyNotPublished(step.Err)); err != nil {
 			return err
 		}
-		*seen = Seen{Outcome: step.Outcome, Verdict: step.Verdict, Why: step.Why, Report: step.Report, When: time.Now().UTC().Truncate(time.Second)}
+		*seen = Seen{Outcome: step.Outcome, Verdict: step.Verdict, Why: step.Why, Report: step.Report}
+		seen.When = time.Now().UTC().Truncate(time.Second)
 		if err != nil {
 			*seen = Seen{Outcome: bisect.Skipped, Why: firstLine(err)}
 		}

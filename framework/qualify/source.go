@@ -51,7 +51,8 @@ func sourcesOf(m upgrade.Measures, name string, t Thresholds) (sources, bool) {
 		if packets == 0 {
 			continue
 		}
-		says := fmt.Sprintf("%s %d of %d packets arrived from another address than at rest: %s", s.name, packets, p.Answered+p.Lost, strings.Join(how, "; "))
+		says := fmt.Sprintf("%s %d of %d packets arrived from another address than at rest: %s",
+			s.name, packets, p.Answered+p.Lost, strings.Join(how, "; "))
 		if s.after || float64(packets) > t.MaxLost*float64(p.Due) {
 			all.fails = append(all.fails, says)
 		} else {
@@ -101,7 +102,8 @@ func (i Incident) answered(in Inputs, t Thresholds) (Row, bool) {
 		r.State = NotJudged
 		r.Says = fmt.Sprintf("%s (%s) is not judged, %s: from which addresses packets arrive is not known", i.Name, i.Title, by)
 	default:
-		r.Says = fmt.Sprintf("%s (%s) is not introduced, %s: packets arrive from %s with %s, and with %s", i.Name, i.Title, by, s.resting, in.From, in.To)
+		r.Says = fmt.Sprintf("%s (%s) is not introduced, %s: packets arrive from %s with %s, and with %s",
+			i.Name, i.Title, by, s.resting, in.From, in.To)
 	}
 	return r, true
 }

@@ -194,7 +194,8 @@ func restartRow(m upgrade.Measures, t Thresholds) (Row, bool) {
 	}
 	switch {
 	case len(fails) > 0:
-		r.State, r.Remedy = Fails, "replace the agents of all nodes without a pause, or keep what the old version reads until the last of them is replaced"
+		r.State, r.Remedy = Fails, "replace the agents of all nodes without a pause, "+
+			"or keep what the old version reads until the last of them is replaced"
 	case len(unknown) > 0:
 		r.State = NotJudged
 	}
@@ -216,7 +217,8 @@ func restartLosses(rest, phase upgrade.Phase, t Thresholds) (lost, unknown, stat
 			one := upgrade.Path{Due: c.Due, Answered: c.Answered, Lost: c.Lost, NotJudged: c.NotJudged}
 			switch {
 			case c.Lost > most && !explained(resting, one, false, t):
-				over = cmp.Or(over, fmt.Sprintf("%s were lost (%s; allowed: %d, one gap of %s on each probe)", packets(one), c.Probe, most, duration(t.MaxGapMS)))
+				over = cmp.Or(over, fmt.Sprintf("%s were lost (%s; allowed: %d, one gap of %s on each probe)",
+					packets(one), c.Probe, most, duration(t.MaxGapMS)))
 			case !measured(one, true):
 				open = cmp.Or(open, fmt.Sprintf("too few packets were measured (%s; %s)", samples(one), c.Probe))
 			case c.Lost+c.NotJudged > most:
@@ -324,7 +326,8 @@ func pathRow(m upgrade.Measures, name string, t Thresholds) Row {
 		cells[i] = cellOf(p, there)
 		if resting.Unserved() && (s.back || !s.after) {
 			if s.back && p.Answered > 0 && s.after {
-				unknown = append(unknown, fmt.Sprintf("%s answered %d packets after the rollback and none before the upgrade", m.Upgrade.From, p.Answered))
+				unknown = append(unknown, fmt.Sprintf("%s answered %d packets after the rollback and none before the upgrade",
+					m.Upgrade.From, p.Answered))
 			}
 			continue
 		}

@@ -73,10 +73,13 @@ func CheckWithout(features ...string) error {
 // ReadValues renders the charts of both versions with the user's values. It downloads missing charts. The error is an
 // *images.NotPublishedError if a version has no chart, a *host.UnfitError if no lab of this machine can run the mode,
 // and else one sentence about the values.
-func ReadValues(ctx context.Context, component, from, to string, subnets netip.Prefix, given releasefile.Given, without ...string) (*Values, error) {
+func ReadValues(
+	ctx context.Context, component, from, to string, subnets netip.Prefix, given releasefile.Given, without ...string,
+) (*Values, error) {
 	v := &Values{Sources: given.Sources, Told: given.Told, Without: without}
 	if given.Version != "" && given.Version != from {
-		v.Told = append(v.Told, fmt.Sprintf("%s is of version %s of the chart, and %s was asked for", strings.Join(v.Sources, ", "), given.Version, from))
+		v.Told = append(v.Told, fmt.Sprintf("%s is of version %s of the chart, and %s was asked for",
+			strings.Join(v.Sources, ", "), given.Version, from))
 	}
 	charts := make([]*chart.Chart, 2)
 	downloads, within := errgroup.WithContext(ctx)
@@ -189,7 +192,8 @@ func (v *Values) adapt(ctx context.Context, lab labvalues.Lab, from, to *chart.C
 	var err error
 	v.lab, v.Replaced, err = labvalues.Adapt(lab, []*chart.Chart{from, to}, users, v.Without...)
 	if lacking, is := errors.AsType[*labvalues.LackingError](err); is {
-		return cannotRun(lacking.Path+" "+lacking.Value, lacking.Lacks, "it runs on a cluster that has it; the other modes of Cilium run in a lab")
+		return cannotRun(lacking.Path+" "+lacking.Value, lacking.Lacks,
+			"it runs on a cluster that has it; the other modes of Cilium run in a lab")
 	}
 	if err != nil {
 		return v.wrong(err)
@@ -214,7 +218,8 @@ func (v *Values) adapt(ctx context.Context, lab labvalues.Lab, from, to *chart.C
 	// The values decide what the lab has, but extraConfig takes precedence over them in the ConfigMap.
 	of := ciliumrelease.Values(v.lab)
 	if of.Native() != (mode.Routing == "native") || of.BGP() != mode.BGP || of.ReplacesKubeProxy() == mode.KubeProxy {
-		return v.wrong(errors.New("something else than routingMode, kubeProxyReplacement and bgpControlPlane.enabled sets the mode (extraConfig?): expected these"))
+		return v.wrong(errors.New("something else than routingMode, kubeProxyReplacement and bgpControlPlane.enabled " +
+			"sets the mode (extraConfig?): expected these"))
 	}
 	v.rendered, v.refusals, err = compareCharts(from, to, users)
 	if err != nil {
@@ -243,7 +248,8 @@ func fits(modes ...labvalues.Mode) error {
 				}
 				return cannotRun(value, "this machine's kernel has no "+kernels[kind].what, cure)
 			case kind == "xfrm":
-				return cannotRun(value, "a lab has no Secret with the keys of IPsec", "it runs on a cluster that has one; --without encryption goes on without it")
+				return cannotRun(value, "a lab has no Secret with the keys of IPsec",
+					"it runs on a cluster that has one; --without encryption goes on without it")
 			}
 		}
 	}
@@ -262,7 +268,8 @@ var kernels = map[string]struct{ what, option, feature string }{
 
 func cannotRun(value, found, cure string) error {
 	return &host.UnfitError{Checks: []host.Check{{
-		Name: "values", State: host.Fatal, Found: found, Want: "the values ask for " + value + ", which a lab on this machine cannot run", Cure: cure,
+		Name: "values", State: host.Fatal, Found: found,
+		Want: "the values ask for " + value + ", which a lab on this machine cannot run", Cure: cure,
 	}}}
 }
 
@@ -335,7 +342,8 @@ func compareCharts(from, to *chart.Chart, users map[string]any) (Charts, []confi
 		}
 		table = table.With(stated)
 	}
-	drifts, err := table.Compare(configdrift.Setup{Version: from.Version, Config: before}, configdrift.Setup{Version: to.Version, Config: after})
+	drifts, err := table.Compare(configdrift.Setup{Version: from.Version, Config: before},
+		configdrift.Setup{Version: to.Version, Config: after})
 	if err != nil {
 		return Charts{}, nil, err
 	}

@@ -31,8 +31,8 @@ import (
 // static routes. With a tunnel they have no routes, as outside of a lab: then only the node port leads from outside to
 // pods.
 //
-// BGP is configured by the old version's newest types, in a downgrade by the new version's. If the new version has newer
-// types and still serves the old ones, the last step of the upgrade replaces the objects.
+// BGP is configured by the old version's newest types, in a downgrade by the new version's. If the new version has
+// newer types and still serves the old ones, the last step of the upgrade replaces the objects.
 //
 // Graceful restart is the user's setting. If the user's manifests have no peers, the setting is unknown: the upgrade is
 // made without graceful restart, the vendor's default, and Otherwise with it.
@@ -187,8 +187,9 @@ func (w *wholeCilium) peer(types release.Types, given Settings) (err error) {
 			w.bgp.Under = release.GracefulRestart
 		}
 		w.bgp.Say("CiliumBGPClusterConfig, CiliumBGPPeerConfig, CiliumBGPAdvertisement and CiliumLoadBalancerIPPool " +
-			"are replaced by one peer, to which pod ranges and the address of a Service are announced: once without graceful restart, the vendor's default, " +
-			"with which a router drops the routes of a node while its agent is replaced, and once with it. --manifests FILE takes your own")
+			"are replaced by one peer, to which pod ranges and the address of a Service are announced: " +
+			"once without graceful restart, the vendor's default, with which a router drops the routes of a node " +
+			"while its agent is replaced, and once with it. --manifests FILE takes your own")
 	}
 	w.bgp.Replaced = append(w.bgp.Replaced, left...)
 	return nil
@@ -228,7 +229,8 @@ func (w wholeCilium) settings() (set, replaced []string) {
 	for _, setting := range w.at("").Settings(t, netip.AddrPortFrom(t.Clusters[0].Nodes[0].Links[0].Address, apiServerPort)) {
 		set = append(set, setting.String())
 		if was, users := chart.Get(w.values, setting.Path); users && fmt.Sprint(was) != fmt.Sprint(setting.Value) {
-			replaced = append(replaced, fmt.Sprintf("%s %s is replaced by %v: %s", setting.Path, chart.Shown(setting.Path, was), setting.Value, setting.Why))
+			replaced = append(replaced, fmt.Sprintf("%s %s is replaced by %v: %s",
+				setting.Path, chart.Shown(setting.Path, was), setting.Value, setting.Why))
 		}
 	}
 	return set, replaced

@@ -108,7 +108,8 @@ func (t *trip) failover(ctx context.Context, kind FailoverKind) (err error) {
 }
 
 func (t *trip) sentTo(ctx context.Context, address netip.Addr, bound time.Duration, where string, is func(node string) bool) error {
-	return await.Until(ctx, fmt.Sprintf("the routers to send %s %s", address, where), pollEvery, bound, func(context.Context) (bool, string, error) {
+	what := fmt.Sprintf("the routers to send %s %s", address, where)
+	return await.Until(ctx, what, pollEvery, bound, func(context.Context) (bool, string, error) {
 		polls := t.h.View().Polls()
 		now := answerer(t.upgrade, polls[len(polls)-1], address)
 		return is(now), "it is sent to " + cmp.Or(now, "nobody"), nil
@@ -156,7 +157,8 @@ func (r reading) failovers(from, to string) []Failover {
 			if !there {
 				continue
 			}
-			f := Failover{Paths: []Path{}, ChanceMS: kind.chance.Milliseconds(), Name: kind.Name, Version: with.version, Began: act.Began, NotBack: !act.Holds, NotDone: act.Error}
+			f := Failover{Name: kind.Name, Version: with.version, Began: act.Began, Paths: []Path{}}
+			f.ChanceMS, f.NotBack, f.NotDone = kind.chance.Milliseconds(), !act.Holds, act.Error
 			if f.NotDone == "" {
 				r.moved(&f, netip.MustParseAddr(act.Saw), ended)
 				for _, k := range r.upgrade.Paths {

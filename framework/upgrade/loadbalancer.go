@@ -51,10 +51,13 @@ const onlyIPv4 = "--family ipv4, so nothing of IPv6 is tested"
 var speakers = []string{worker1, worker2}
 
 // answering are the Services' pods, one on each node, with no other probe from outside: see balanced.
-var answering = []framework.ProbePod{{Name: "arp-" + master, Node: master}, {Name: "arp-" + worker1, Node: worker1}, {Name: "arp-" + worker2, Node: worker2}}
+var answering = each.Of(allNodes, func(node string) framework.ProbePod {
+	return framework.ProbePod{Name: "arp-" + node, Node: node}
+})
 
 func (l layer2) services() map[string]workload.LoadBalancer {
-	one := workload.LoadBalancer{Name: "by-arp", Pod: answering[0].Name, Labels: l.labels, Annotation: l.annotation, Class: l.class, OnlyIPv4: true}
+	one := workload.LoadBalancer{Name: "by-arp", Pod: answering[0].Name, OnlyIPv4: true}
+	one.Labels, one.Annotation, one.Class = l.labels, l.annotation, l.class
 	all := map[string]workload.LoadBalancer{byARP: one}
 	if l.local {
 		one.Name, one.Pod, one.Policy = "by-arp-local", answering[1].Name, "Local"
@@ -145,14 +148,16 @@ func (l layer2) answersAnew(ctx context.Context, r *framework.Run, node string) 
 		return nil
 	}
 	pod := answering[slices.IndexFunc(answering, func(p framework.ProbePod) bool { return p.Node == node })]
-	fresh := workload.LoadBalancer{Name: "fresh-arp", Pod: pod.Name, Labels: l.labels, Annotation: l.annotation, Policy: "Local", OnlyIPv4: true}
+	fresh := workload.LoadBalancer{Name: "fresh-arp", Pod: pod.Name, Policy: "Local", OnlyIPv4: true}
+	fresh.Labels, fresh.Annotation = l.labels, l.annotation
 	return withFresh(ctx, r, fresh, func(given []netip.Addr) error { return answered(ctx, r, given[0], node) })
 }
 
 // failovers are the ways to change the node that answers. Their times depend on chance by up to chance.
 func (l layer2) failovers(chance time.Duration) []FailoverKind {
 	all := []FailoverKind{{
-		chance: chance, returns: l.local, Name: "the link of the answering node is lost", Path: byARP, address: func() netip.Addr { return l.addresses[byARP] },
+		chance: chance, returns: l.local, Name: "the link of the answering node is lost", Path: byARP,
+		address: func() netip.Addr { return l.addresses[byARP] },
 		do: func(ctx context.Context, r *framework.Run, node string) (func(context.Context) error, error) {
 			return labaccess.Lab(r).Node(node).CutLink(ctx, "nodes")
 		},
@@ -161,7 +166,8 @@ func (l layer2) failovers(chance time.Duration) []FailoverKind {
 		return all
 	}
 	return append(all, FailoverKind{
-		returns: true, Name: "the answering node is drained, policy Local", Path: byARPLocal, address: func() netip.Addr { return l.addresses[byARPLocal] },
+		returns: true, Name: "the answering node is drained, policy Local", Path: byARPLocal,
+		address: func() netip.Addr { return l.addresses[byARPLocal] },
 		do: func(ctx context.Context, r *framework.Run, node string) (func(context.Context) error, error) {
 			cordon, service := fault.Cordon(node), l.services()[byARPLocal]
 			undo := func(ctx context.Context) error {
@@ -182,7 +188,8 @@ func (l layer2) normalize(others func(kind, what string) string) func(kind, what
 	return func(kind, what string) string {
 		_, to, _ := strings.Cut(what, " to ")
 		address, err := netip.ParseAddr(strings.SplitN(to, ":", 2)[0])
-		if kind == "connection" && err == nil && slices.ContainsFunc(l.ranges, func(r snapshot.AddressRange) bool { return r.Contains(address) }) {
+		inRange := func(r snapshot.AddressRange) bool { return r.Contains(address) }
+		if kind == "connection" && err == nil && slices.ContainsFunc(l.ranges, inRange) {
 			return ""
 		}
 		return others(kind, what)

@@ -55,7 +55,6 @@ type Undone struct {
 	Phase Phase `json:"phase"`
 }
 
-// NodeStep is the change of one node.
 type NodeStep struct {
 	Node  string    `json:"node"`
 	Began time.Time `json:"began"`

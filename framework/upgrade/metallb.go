@@ -25,7 +25,8 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 	if given.Config != "" {
 		return Upgrade{}, errors.New("MetalLB is configured by the values of its chart and by objects: expected values and manifests at most")
 	}
-	m := metalLB{small: small{component: "metallb", number: 65, dual: given.Family == framework.Dual}, values: given.Values, balancer: new([]netip.Addr)}
+	lab := small{component: "metallb", number: 65, dual: given.Family == framework.Dual}
+	m := metalLB{small: lab, values: given.Values, balancer: new([]netip.Addr)}
 	mode, err := m.choose(from, to, given.Mode)
 	if err != nil {
 		return Upgrade{}, err
@@ -47,7 +48,8 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 		return Upgrade{}, fmt.Errorf("MetalLB's objects: %w", err)
 	}
 	// From 0.15 on the prefix is metallb.io, and the older prefix works as well.
-	m.layer2 = layer2{annotation: "metallb.universe.tf/address-pool: " + m.resources.Layer2, addresses: map[string]netip.Addr{}, ranges: m.resources.Ranges, local: true}
+	m.layer2 = layer2{addresses: map[string]netip.Addr{}, ranges: m.resources.Ranges, local: true}
+	m.layer2.annotation = "metallb.universe.tf/address-pool: " + m.resources.Layer2
 	replaced, beside := append(metallb.Overrides(m.values, from, to), m.resources.Replaced...), "native BGP"
 	if strings.Contains(mode, metallb.FRR) {
 		beside = "BGP by FRR"
@@ -220,5 +222,6 @@ func (m metalLB) works(ctx context.Context, r *framework.Run, node, _ string, be
 	if lost = strings.TrimSpace(lost); unread != nil || lost == "" {
 		return err
 	}
-	return fmt.Errorf("the FRR of the lab has lost a configuration that the speaker on %s gave it, which says nothing of MetalLB: %s (%v)", node, lost, err)
+	return fmt.Errorf("the FRR of the lab has lost a configuration that the speaker on %s gave it, "+
+		"which says nothing of MetalLB: %s (%v)", node, lost, err)
 }

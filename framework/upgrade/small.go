@@ -99,7 +99,8 @@ func (s small) topology() topology.Topology {
 		workers[i].Kernel = s.kernel
 	}
 	return topology.Topology{
-		Name: "upgrade-" + s.component, Dual: s.dual, Networks: []topology.Network{nodes, uplink}, Hosts: []topology.Host{uplink.Host(outside, 10)},
+		Name: "upgrade-" + s.component, Dual: s.dual, Networks: []topology.Network{nodes, uplink},
+		Hosts:    []topology.Host{uplink.Host(outside, 10)},
 		Clusters: []topology.Cluster{{PodCIDR: s.podCIDR(), NodeMask: 24, Nodes: append([]topology.Node{nodes.Node(master, 11)}, workers...)}},
 	}.Behind(topology.GracefulRestart(topology.OneToR(nodes, uplink)))
 }
@@ -229,7 +230,8 @@ spec:
 		for i, address := range service.Spec.ClusterIPs {
 			to, err := netip.ParseAddr(address)
 			if err != nil || len(wanted) != len(service.Spec.ClusterIPs) {
-				return fmt.Errorf("the Service %s has the addresses %q: expected one of each of %v", service.Name, service.Spec.ClusterIPs, r.Topology.Families())
+				return fmt.Errorf("the Service %s has the addresses %q: expected one of each of %v",
+					service.Name, service.Spec.ClusterIPs, r.Topology.Families())
 			}
 			if err := proxy.implements(ctx, r, node, step.what, to, wanted[i], bound); err != nil {
 				return err
@@ -243,7 +245,9 @@ spec:
 }
 
 // implements waits until connections from a node to a Service's address reach an endpoint, or none if it is invalid.
-func (proxy serviceProxy) implements(ctx context.Context, r *framework.Run, node, what string, to, endpoint netip.Addr, bound time.Duration) error {
+func (proxy serviceProxy) implements(
+	ctx context.Context, r *framework.Run, node, what string, to, endpoint netip.Addr, bound time.Duration,
+) error {
 	silent := 0
 	return await.Until(ctx, fmt.Sprintf("%s on %s to implement %s", proxy.name, node, what), 200*time.Millisecond, bound,
 		func(ctx context.Context) (bool, string, error) {

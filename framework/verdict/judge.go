@@ -237,7 +237,6 @@ func noFindings(v history.View, m history.Mark, after time.Time, expected ...fra
 	return time.Time{}, err
 }
 
-// WaitExpected describes the wait for findings.
 func WaitExpected(expected []framework.Finding) string { return "the findings " + list(expected) }
 
 // FoundExpected reports whether the newest poll began at or after a moment and has each of the findings.

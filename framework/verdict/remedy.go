@@ -14,7 +14,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// Results of remedies.
 const (
 	Recovers    = "recovers"
 	DoesNotHelp = "does-not-help"

@@ -250,7 +250,8 @@ func (j Judgement) String() string {
 			when = p.SinceFault.Round(time.Millisecond).String() + " after the fault"
 		}
 		fmt.Fprintf(&b, "  %s: %d of %d polls find something else, the first at %s (poll %d, %s)\n    then alone: %s\n    now alone:  %s\n",
-			p.Variant, p.Differ, p.All, p.At.Format("15:04:05.000"), p.Number, when, framework.DescribeFindings(p.Then), framework.DescribeFindings(p.Now))
+			p.Variant, p.Differ, p.All, p.At.Format("15:04:05.000"), p.Number, when,
+			framework.DescribeFindings(p.Then), framework.DescribeFindings(p.Now))
 	}
 	return b.String()
 }
