@@ -102,13 +102,8 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 		Images: func(version string) []string {
 			return append(m.at(version).Images(), kubeadm.KubeProxyImage, workload.ProbeImage)
 		},
-		Install:   m.install,
-		Ends:      ends,
-		Paths:     paths,
-		Failovers: failovers,
-		Release:   m.release,
-		Nodes:     allNodes,
-		Roll:      restart(metallb.Speaker),
+		Install: m.install, Release: m.release, Roll: restart(metallb.Speaker), Nodes: allNodes,
+		Ends: ends, Paths: paths, Failovers: failovers,
 		Pods:      []workload.Pods{metallb.Speaker.Pods, metallb.Controller.Pods},
 		Normalize: m.layer2.normalize(withoutPods("metallb-system/", ":9443")),
 		Passing:   func(netip.Prefix) bool { return true }, // a speaker announces only Services
