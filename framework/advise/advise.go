@@ -211,8 +211,8 @@ func (a Advice) Write(out io.Writer) {
 	if len(a.Qualified) == 0 {
 		fmt.Fprintln(out, "\nThis upgrade was never qualified, as far as is known.")
 	}
-	for _, told := range a.Told {
-		fmt.Fprintf(out, "\nvalues: %s\n", told)
+	for _, sentence := range a.Told {
+		fmt.Fprintf(out, "\nvalues: %s\n", sentence)
 	}
 	for _, k := range a.Qualified {
 		fmt.Fprintf(out, "\nqualified: %s\n", k)

@@ -27,8 +27,8 @@ func play(t *testing.T, s *Search, truth map[string]Outcome) []string {
 			t.Fatalf("%s is asked for again, after %v", v, asked)
 		}
 		asked = append(asked, v)
-		o, known := truth[v]
-		if !known {
+		o, found := truth[v]
+		if !found {
 			o = Skipped
 		}
 		s.Tell(v, o)

@@ -88,10 +88,10 @@ func TestPlanOfWorkTree(t *testing.T) {
 	must.Write(t, filepath.Join(dir, "a.yaml"), "image: coredns/coredns:1.15.0\nother: quay.io/cilium/cilium:v1.19.3\n")
 	plan := must.Get(Open(t.Context(), dir, "main"))(t).Plan("coredns", "metallb")
 	must.Equal(t, plan.Raises, 2, len(plan.Raises))
-	after := plan.Raises[1].After
-	got := [...]any{plan.Raises[0].Component, plan.Raises[1].To, len(after.Files), len(after.NotRead)}
+	values := plan.Raises[1].After
+	got := [...]any{plan.Raises[0].Component, plan.Raises[1].To, len(values.Files), len(values.NotRead)}
 	must.Equal(t, "", [...]any{"coredns", "0.15.2", 0, 1}, got)
-	must.Contain(t, after.NotRead[0], "no values are read")
+	must.Contain(t, values.NotRead[0], "no values are read")
 }
 
 func TestVersion(t *testing.T) {

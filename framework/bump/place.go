@@ -102,7 +102,7 @@ var images = map[string]string{
 
 func imageOf(name string) string {
 	for end, component := range images {
-		if is, _ := (snapshot.Reference{Name: name}).IsOf(end); is {
+		if ok, _ := (snapshot.Reference{Name: name}).IsOf(end); ok {
 			return component
 		}
 	}
@@ -120,7 +120,7 @@ func variableOf(name string) string {
 // pairs are the paths in a mapping which name a component, and have its version.
 var pairs = []struct {
 	name, versions string
-	of             func(name string) string
+	componentOf    func(name string) string
 	chart          bool
 	unless         string // a path that names the chart otherwise
 }{
@@ -157,7 +157,7 @@ func placesOf(d *document) (all []*place) {
 		case map[string]any:
 			proxyless = proxyless || at(node, "proxy.disabled") == "true" || at(node, "kubeProxy.enabled") == "false" // Talos, kops
 			for _, pair := range pairs {
-				p := place{component: pair.of(at(node, pair.name)), chart: pair.chart, entry: entry, node: node}
+				p := place{component: pair.componentOf(at(node, pair.name)), chart: pair.chart, entry: entry, node: node}
 				for _, path := range strings.Fields(pair.versions) {
 					p.written = cmp.Or(p.written, at(node, path))
 				}

@@ -109,7 +109,7 @@ func (p *Plan) compare(r *Repository, c change, all []change, lines []line) {
 	changes := fmt.Sprintf("%s: %s changes from %s to %s", c.after, c.after.component, c.before.written, c.after.written)
 	switch unknown := cmp.Or(wrongTo, wrongFrom); {
 	case c.before.written == c.after.written:
-		if set, is := each.First(lines, func(l line) bool { return l.sets(c.after.written) }); is {
+		if set, ok := each.First(lines, func(l line) bool { return l.sets(c.after.written) }); ok {
 			p.NotRead = append(p.NotRead, fmt.Sprintf("%s: %s: %v, which may change in %s", c.after, c.after.component, unknown, set.file))
 		}
 	case c.after.disabled:
@@ -161,9 +161,9 @@ func (r Raise) key() string {
 func (r *Repository) paired(before, after []*place) (all []change) {
 	renamed := map[string]string{}
 	for _, p := range r.patches {
-		was, is := strings.TrimPrefix(path.Dir(p.was)+"/", "./"), strings.TrimPrefix(path.Dir(p.is)+"/", "./")
-		if strings.HasPrefix(was, is) || strings.HasPrefix(is, was) {
-			renamed[p.is] = p.was
+		oldFolder, folder := strings.TrimPrefix(path.Dir(p.oldName)+"/", "./"), strings.TrimPrefix(path.Dir(p.name)+"/", "./")
+		if strings.HasPrefix(oldFolder, folder) || strings.HasPrefix(folder, oldFolder) {
+			renamed[p.name] = p.oldName
 		}
 	}
 	entry := func(p *place) string {
@@ -245,11 +245,11 @@ func referring(d *document, all []*place) (releases []*place) {
 		component := cmp.Or(chartOf(name), chartOf(d.at("metadata.name")))
 		found = []*place{{component: component, written: kind + " " + name, missing: true}}
 	}
-	for _, of := range found {
-		p := *of
+	for _, source := range found {
+		p := *source
 		p.document, p.chart, p.node = d, true, d.root
 		if !p.missing {
-			p.source = of
+			p.source = source
 		}
 		if p.component != "" {
 			releases = append(releases, &p)
@@ -276,8 +276,8 @@ func (r *Repository) unread(read map[string]bool) (all []line) {
 		for _, hunk := range p.hunks {
 			_, hunk, _ = strings.Cut(hunk, "\n") // the header quotes a line that does not change
 			unread := func(text string) []string {
-				return each.Where(versions(path.Base(p.is), text), func(number string) bool {
-					return !read[path.Dir(p.was)+" "+number] && !read[path.Dir(p.is)+" "+number]
+				return each.Where(versions(path.Base(p.name), text), func(number string) bool {
+					return !read[path.Dir(p.oldName)+" "+number] && !read[path.Dir(p.name)+" "+number]
 				})
 			}
 			sides := map[byte][]string{}
@@ -288,7 +288,7 @@ func (r *Repository) unread(read map[string]bool) (all []line) {
 			added := func(number string) bool { return !slices.Contains(sides['-'], number) }
 			for text := range strings.Lines(hunk) {
 				if text[0] == '+' && slices.ContainsFunc(unread(text), added) && slices.ContainsFunc(sides['-'], removed) {
-					all = append(all, line{p.is, text, named(p.was + p.is + hunk)})
+					all = append(all, line{p.name, text, named(p.oldName + p.name + hunk)})
 				}
 			}
 		}

@@ -26,8 +26,8 @@ type Repository struct {
 
 // patch is what changes in a file, with its names before and after.
 type patch struct {
-	was, is string
-	hunks   []string
+	oldName, name string
+	hunks         []string
 }
 
 // tree are the files of a commit, or of the work tree, and the parsed documents, which both trees share.
@@ -52,7 +52,7 @@ func Open(ctx context.Context, dir, base string) (*Repository, error) {
 	}
 	commit = strings.TrimSpace(commit)
 	r.base = fmt.Sprintf("%s (%.9s)", base, commit)
-	after, err := r.workTree(ctx)
+	texts, err := r.workTree(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -64,29 +64,29 @@ func Open(ctx context.Context, dir, base string) (*Repository, error) {
 	// A file whose type changes has two patches: it is removed and added.
 	text, err := r.git(ctx, append(diff, "--text", "--unified=12", "--diff-filter=t", commit)...)
 	patches := strings.Split("\n"+text, "\ndiff --git ")[1:]
-	before := maps.Clone(after)
+	before := maps.Clone(texts)
 	for fields := strings.Split(names, "\x00"); len(fields) > 1 && err == nil; {
-		modes, p := fields[0], patch{was: fields[1], is: fields[1]}
+		modes, p := fields[0], patch{oldName: fields[1], name: fields[1]}
 		fields = fields[2:]
 		kind := modes[strings.LastIndexByte(modes, ' ')+1:]
 		if kind[0] == 'R' {
-			p.is, fields = fields[0], fields[1:]
+			p.name, fields = fields[0], fields[1:]
 		}
-		delete(before, p.is)
+		delete(before, p.name)
 		if kind[0] != 'T' && len(patches) > 0 {
 			p.hunks, patches = strings.Split(patches[0], "\n@@ ")[1:], patches[1:]
 		}
-		if prose.MatchString(p.is) && prose.MatchString(p.was) {
+		if prose.MatchString(p.name) && prose.MatchString(p.oldName) {
 			continue
 		}
 		r.patches = append(r.patches, p)
 		if strings.HasPrefix(modes, ":100") { // a file, and no link
-			before[p.was], err = r.git(ctx, "show", "--no-textconv", commit+":"+p.was)
+			before[p.oldName], err = r.git(ctx, "show", "--no-textconv", commit+":"+p.oldName)
 		}
 	}
 	origin, _ := r.git(ctx, "config", "remote.origin.url") // there may be none
 	r.before = &tree{texts: before, parsed: map[string][]*document{}, origin: strings.TrimSpace(origin)}
-	r.after = &tree{texts: after, parsed: r.before.parsed, origin: r.before.origin}
+	r.after = &tree{texts: texts, parsed: r.before.parsed, origin: r.before.origin}
 	return r, err
 }
 
@@ -138,7 +138,7 @@ func (t *tree) naming(words ...string) (all []*document) {
 // documents are the documents of a file; none if it is no YAML: then it is compared as text.
 func (t *tree) documents(file string) []*document {
 	key := file + "\n" + t.texts[file]
-	if _, known := t.parsed[key]; !known {
+	if _, found := t.parsed[key]; !found {
 		roots, _ := placeholder.Values{}.Documents([]byte(t.texts[file]))
 		t.parsed[key] = each.Of(roots, func(root map[string]any) *document { return &document{file, root} })
 	}
@@ -172,10 +172,10 @@ func (d *document) common(other *document) (n int) {
 }
 
 // object is the document with a kind and name that is nearest to another document; nil if several are equally near.
-func (t *tree) object(kind, name string, of *document) *document {
-	found := nearest(like(t.naming(name), kind, of.at("metadata.namespace"), name), of)
+func (t *tree) object(kind, name string, referrer *document) *document {
+	found := nearest(like(t.naming(name), kind, referrer.at("metadata.namespace"), name), referrer)
 	apart := func(d *document) bool {
-		return d.common(of) == 0 && strings.Contains(d.file, "/") && strings.Contains(of.file, "/")
+		return d.common(referrer) == 0 && strings.Contains(d.file, "/") && strings.Contains(referrer.file, "/")
 	}
 	if len(found) != 1 || apart(found[0]) {
 		return nil

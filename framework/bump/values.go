@@ -79,7 +79,7 @@ func (t *tree) values(p *place) (v Values) {
 	case base == "Chart.yaml" || base == "requirements.yaml":
 		file.Name = path.Join(path.Dir(p.file), "values.yaml")
 		for _, other := range slices.Sorted(maps.Keys(t.texts)) {
-			if is, _ := path.Match(path.Join(path.Dir(p.file), "values?*.yaml"), other); is {
+			if matches, _ := path.Match(path.Join(path.Dir(p.file), "values?*.yaml"), other); matches {
 				v.NotRead = append(v.NotRead, other+" is not read: what takes it is not known")
 			}
 		}

@@ -112,7 +112,7 @@ func unread(w *world) { w.losesSources("no answer within 1s") }
 func unreadFor(d time.Duration) func(*world) {
 	return func(w *world) {
 		unread(w)
-		after(d, func() { w.losesSources("") })
+		runAfter(d, func() { w.losesSources("") })
 	}
 }
 
@@ -211,8 +211,8 @@ func survives(strikes int, round time.Duration) change {
 	}
 }
 
-func holdsNow(held bool) framework.Condition {
-	return says(held, "nothing has changed")
+func holdsNow(holds bool) framework.Condition {
+	return says(holds, "nothing has changed")
 }
 
 func undoing(undo func() error) change {
@@ -223,7 +223,7 @@ func undoing(undo func() error) change {
 
 // cutOffAfter cuts off an unaffected probe for good, some time after the fault.
 func cutOffAfter(begins time.Duration) change {
-	return observing(5*time.Second, 14700*time.Millisecond, func(w *world) { after(begins, func() { w.loses(outToB) }) })
+	return observing(5*time.Second, 14700*time.Millisecond, func(w *world) { runAfter(begins, func() { w.loses(outToB) }) })
 }
 
 func testCases() []testCase {
@@ -300,10 +300,10 @@ func testCases() []testCase {
 			onInject(func(w *world) { w.breaks(outToA, outToB) })(w, s)
 		}},
 		{name: "a source that stops answering in the fixed version", status: 4,
-			new: onInject(func(w *world) { after(2*time.Second, func() { unread(w) }) })},
+			new: onInject(func(w *world) { runAfter(2*time.Second, func() { unread(w) }) })},
 		{name: "a source that does not answer now and then in the fixed version", status: 4, new: onInject(func(w *world) {
 			for i := range 50 {
-				after(time.Duration(2*i)*time.Second, func() { unreadFor(300 * time.Millisecond)(w) })
+				runAfter(time.Duration(2*i)*time.Second, func() { unreadFor(300 * time.Millisecond)(w) })
 			}
 		})},
 		{name: "a source that dies with the remedy", remedies: true, status: 4, old: applied(1, unread), new: sourcesBack},
@@ -311,14 +311,14 @@ func testCases() []testCase {
 			new: onInject(func(w *world) { w.freezes("out") })},
 		{name: "a pending alarm in the fixed version", status: 4, new: onInject(func(w *world) { w.finds(settling) })},
 		{name: "a pending alarm before the fault that disappears", status: 0,
-			old: installing(func(w *world) { w.finds(settling); after(3*time.Second, func() { w.finds() }) })},
+			old: installing(func(w *world) { w.finds(settling); runAfter(3*time.Second, func() { w.finds() }) })},
 		{name: "another probe loses packets two seconds after the first", status: 4,
-			old: onInject(func(w *world) { w.breaks(outToA); after(2*time.Second, func() { w.loses(outToB) }) })},
+			old: onInject(func(w *world) { w.breaks(outToA); runAfter(2*time.Second, func() { w.loses(outToB) }) })},
 		{name: "a probe loses packets in the fixed version while facts are asserted", status: 1, new: all(
 			func(_ *world, s *framework.Script) {
 				s.Aftermath = []framework.Check{{Name: "time passes", Bound: time.Minute, Holds: passing(30*time.Second, func() {})}}
 			},
-			onInject(func(w *world) { after(15*time.Second, func() { w.loses(outToA) }) }))},
+			onInject(func(w *world) { runAfter(15*time.Second, func() { w.loses(outToA) }) }))},
 		{name: "an unexpected alarm besides", status: 1, old: onInject(func(w *world) { w.loses(outToA); w.finds(theFinding, other) })},
 		{name: "an alarm that is named as one that may pass", status: 0, old: all(
 			func(_ *world, s *framework.Script) { s.Transient = []framework.Finding{framework.As(other)} },
@@ -334,32 +334,32 @@ func testCases() []testCase {
 		{name: "an outage of another probe, as long as half of one that counts", status: 0,
 			old: observing(time.Second, 8*time.Second, func(w *world) {
 				w.breaks(outToA)
-				after(time.Second, func() { w.loses(outToB) })
-				after(time.Second+500*time.Millisecond, func() { w.do(func() { w.lost[outToB] = false }) })
+				runAfter(time.Second, func() { w.loses(outToB) })
+				runAfter(time.Second+500*time.Millisecond, func() { w.do(func() { w.lost[outToB] = false }) })
 			})},
 		{name: "a sender that sends nothing for two seconds of half a minute", status: 4, new: observing(0, 30*time.Second, func(w *world) {
-			after(5*time.Second, func() { w.stopsSending(outToA) })
-			after(7*time.Second, func() { w.do(func() { w.silent[outToA] = false }) })
+			runAfter(5*time.Second, func() { w.stopsSending(outToA) })
+			runAfter(7*time.Second, func() { w.do(func() { w.silent[outToA] = false }) })
 		})},
 		{name: "a sender that sends nothing after the fault", status: 4, new: onInject(func(w *world) { w.stopsSending(outToB) })},
 		{name: "a sender that stops before the fault", status: 4, new: installing(func(w *world) { w.stopsSending(outToB) })},
 		{name: "a sender that stops with the remedy", remedies: true, status: 4, old: applied(0, func(w *world) { w.stopsSending(outToA) })},
 		{name: "a remedy that helps after ten seconds although it should not", remedies: true, status: 1, old: all(
-			applied(0, func(w *world) { after(10*time.Second, w.heals) }), func(_ *world, s *framework.Script) { s.Remedies = s.Remedies[:1] })},
+			applied(0, func(w *world) { runAfter(10*time.Second, w.heals) }), func(_ *world, s *framework.Script) { s.Remedies = s.Remedies[:1] })},
 		{name: "a lab that heals by itself just before the remedy", remedies: true, status: 4,
 			old: func(w *world, s *framework.Script) {
-				then(&s.Remedies[1].Undo, func() error { after(450*time.Millisecond, w.heals); return nil })
+				then(&s.Remedies[1].Undo, func() error { runAfter(450*time.Millisecond, w.heals); return nil })
 			}},
 		{name: "a remedy after which traffic is lost again", remedies: true, status: 1, old: applying(2, func(w *world) {
 			w.heals()
-			after(4*time.Second, func() { w.loses(outToA) })
+			runAfter(4*time.Second, func() { w.loses(outToA) })
 		})},
 		{name: "a precursor that does not take hold", status: 4,
 			old: precursor(untouched, func(p *framework.Precursor) { p.Fault.TookEffect = holdsNow(false) })},
 		{name: "a precursor that costs packets two seconds later", status: 4,
-			old: precursor(func(w *world) { after(2*time.Second, func() { w.loses(outToB) }) }, func(*framework.Precursor) {})},
+			old: precursor(func(w *world) { runAfter(2*time.Second, func() { w.loses(outToB) }) }, func(*framework.Precursor) {})},
 		{name: "an alarm before the first packet is lost", status: 0,
-			old: onInject(func(w *world) { w.finds(theFinding); after(time.Second, func() { w.loses(outToA) }) })},
+			old: onInject(func(w *world) { w.finds(theFinding); runAfter(time.Second, func() { w.loses(outToA) }) })},
 		{name: "the fixed version refuses to start", status: 1, new: refuses("keys exclude each other")},
 		{name: "it refuses to start, as it must", status: 0, refused: true, new: refuses("keys exclude each other")},
 		{name: "it does not refuse to start, although it must", status: 1, refused: true, new: refuses("")},
@@ -370,7 +370,7 @@ func testCases() []testCase {
 			precursor(unread, func(p *framework.Precursor) { p.Fault.Undo = doing(func() { w.losesSources("") }) })(w, s)
 		}},
 		{name: "a source that stops answering at the end of a long observation", status: 4,
-			new: observing(0, 20*time.Second, func(w *world) { after(15*time.Second, func() { unread(w) }) })},
+			new: observing(0, 20*time.Second, func(w *world) { runAfter(15*time.Second, func() { unread(w) }) })},
 		{name: "a remedy that takes longer than its bound", remedies: true, status: 1, old: applying(2, func(w *world) {
 			time.Sleep(30 * time.Second)
 			w.heals()
@@ -385,7 +385,7 @@ func testCases() []testCase {
 				s.Fault.TookEffect = func(context.Context, *framework.Run) (bool, string, error) { w.loses(outToA); return true, "", nil }
 			}},
 		{name: "every part is switched off in turn, and the lab heals without a remedy", remedies: true, status: 1,
-			options: Options{Ablate: verdict.AblateAll}, old: onInject(func(w *world) { w.breaks(outToA); after(20*time.Second, w.heals) })},
+			options: Options{Ablate: verdict.AblateAll}, old: onInject(func(w *world) { w.breaks(outToA); runAfter(20*time.Second, w.heals) })},
 		{name: "a race, and the fixed version survives as many rounds as the slowest affected one on record", status: 0,
 			old: race(1, true), new: race(3, false)},
 		{name: "a race, and the fixed version survives one round too few", status: 4, old: race(1, true), new: race(2, false)},
@@ -423,16 +423,16 @@ func testCases() []testCase {
 		{name: "one variant alone", options: Options{Variants: []string{"new"}}, status: 0},
 		{name: "the symptom takes its time, and has it", status: 0, old: func(w *world, s *framework.Script) {
 			s.SymptomWithin = 30 * time.Second
-			onInject(func(w *world) { after(20*time.Second, func() { w.breaks(outToA) }) })(w, s)
+			onInject(func(w *world) { runAfter(20*time.Second, func() { w.breaks(outToA) }) })(w, s)
 		}},
 		{name: "the symptom takes its time, and does not have it", status: 1,
-			old: onInject(func(w *world) { after(20*time.Second, func() { w.breaks(outToA) }) })},
+			old: onInject(func(w *world) { runAfter(20*time.Second, func() { w.breaks(outToA) }) })},
 		// On a busy machine: late packets must not end the wait for the symptom.
 		{name: "packets that are late, and later on the symptom", status: 0,
-			old: onInject(func(w *world) { w.delays(outToA); after(2*time.Second, func() { w.breaks(outToA) }) })},
+			old: onInject(func(w *world) { w.delays(outToA); runAfter(2*time.Second, func() { w.breaks(outToA) }) })},
 		{name: "left alone for a minute", options: Options{Wait: time.Minute}, remedies: true, status: 0},
 		{name: "left alone, and it heals by itself", options: Options{Wait: time.Minute}, remedies: true, status: 1,
-			old: onInject(func(w *world) { w.breaks(outToA); after(30*time.Second, w.heals) })},
+			old: onInject(func(w *world) { w.breaks(outToA); runAfter(30*time.Second, w.heals) })},
 		{name: "a lab that is kept", options: Options{Keep: true}, status: 0},
 		{name: "three times", options: Options{Repeat: 3}, status: 0},
 		{name: "an undoing that breaks", options: Options{Keep: true}, status: 4, old: undoing(broken)},
@@ -440,8 +440,8 @@ func testCases() []testCase {
 			precursor(func(w *world) { w.finds(theFinding) }, func(p *framework.Precursor) {
 				finding(p)
 				p.Undone, p.Aftermath = true, []framework.Check{{Name: "time passes", Bound: 30 * time.Second, Holds: passing(5*time.Second, func() {
-					after(time.Second, func() { w.finds(theFinding, other) })
-					after(3*time.Second, func() { w.finds(theFinding) })
+					runAfter(time.Second, func() { w.finds(theFinding, other) })
+					runAfter(3*time.Second, func() { w.finds(theFinding) })
 				})}}
 			})(w, s)
 		}},
@@ -456,7 +456,7 @@ func testCases() []testCase {
 					s.Remedies = s.Remedies[2:]
 					before(&s.Fault.Inject, func() {
 						if injections++; injections == 2 { // the run without the remedy
-							after(12*time.Second, func() { w.heals(); w.finds(theFinding) })
+							runAfter(12*time.Second, func() { w.heals(); w.finds(theFinding) })
 						}
 					})
 				}
@@ -468,7 +468,7 @@ func testCases() []testCase {
 				s.Remedies[0].Bound = 10 * time.Second
 				s.Remedies[0].Apply = doing(func() {
 					w.heals()
-					after(1500*time.Millisecond, func() { w.alternates(outToA) })
+					runAfter(1500*time.Millisecond, func() { w.alternates(outToA) })
 				})
 			}},
 		{name: "an outage that lasts until the end, and counts", status: 4, new: cutOffAfter(5200 * time.Millisecond)},
@@ -476,7 +476,7 @@ func testCases() []testCase {
 		{name: "a lab that is not isolated for a time", status: 4, old: onInject(func(w *world) {
 			w.breaks(outToA)
 			w.leaks("nftables table relapse-fake has 0 of 4 rules")
-			after(time.Second, func() { w.leaks("") })
+			runAfter(time.Second, func() { w.leaks("") })
 		})},
 		{name: "an undoing that panics", status: 4, old: undoing(func() error { panic("a bug") })},
 		{name: "an undoing that breaks when all is judged", options: Options{Keep: true}, status: 4, new: undoing(broken)},

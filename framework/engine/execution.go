@@ -346,8 +346,8 @@ func (e *Execution) bringUp(ctx context.Context, l *lane) error {
 	began := time.Now()
 	var err error
 	if l.lab, err = e.labs.Up(ctx, l.scenario, l.variants, e.options.Reuse); l.lab == nil {
-		var held interface{ HeldByOther() bool }
-		if l.held = errors.As(err, &held) && held.HeldByOther(); l.held && !l.isSecond() { // no report of a lab that belongs to another process
+		var lockErr interface{ HeldByOther() bool }
+		if l.busy = errors.As(err, &lockErr) && lockErr.HeldByOther(); l.busy && !l.isSecond() { // no report
 			err = errors.Join(err, e.removeFolder())
 		}
 		return err
@@ -439,7 +439,7 @@ func (e *Execution) Finish(ctx context.Context) {
 		}
 		e.setBroken(errors.Join(each.Of(e.parallel.all, func(one *parallelRun) error { return one.broken })...))
 	}
-	if e.over || e.began.IsZero() || e.lanes[0].held {
+	if e.over || e.began.IsZero() || e.lanes[0].busy {
 		return
 	}
 	e.over = true
@@ -455,7 +455,7 @@ func (e *Execution) Finish(ctx context.Context) {
 		case l.lab != nil:
 			e.measureCPU(ctx, l)
 			errs = append(errs, e.takeDown(ctx, l, l.lab.Down))
-		case e.broken != nil && !l.held:
+		case e.broken != nil && !l.busy:
 			// The lab did not come up, or only in part.
 			errs = append(errs, e.takeDown(ctx, l, func(ctx context.Context) error { return e.labs.Down(ctx, l.scenario) }))
 		}

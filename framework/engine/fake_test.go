@@ -95,7 +95,7 @@ func (w *world) heals() {
 // delays: from now on the packets of a probe are answered later than lateBy, and for lateFor.
 func (w *world) delays(probe string) {
 	w.do(func() { w.late[probe] = true })
-	after(lateFor, func() { w.do(func() { delete(w.late, probe) }) })
+	runAfter(lateFor, func() { w.do(func() { delete(w.late, probe) }) })
 }
 
 // A reply is so late that its packet seemed lost, and still counts.
@@ -109,14 +109,14 @@ func (w *world) stopsSending(probes ...string) { w.do(func() { mark(w.silent, pr
 // alternates loses every other packet of a probe for ten seconds.
 func (w *world) alternates(probe string) {
 	for i := range 200 {
-		after(time.Duration(i)*sendsEvery, func() { w.do(func() { w.lost[probe] = i%2 == 0 }) })
+		runAfter(time.Duration(i)*sendsEvery, func() { w.do(func() { w.lost[probe] = i%2 == 0 }) })
 	}
 }
 
 // sendsEvery is the interval of the fake scenario's probes.
 const sendsEvery = 50 * time.Millisecond
 
-func after(d time.Duration, do func()) { time.AfterFunc(d, do) }
+func runAfter(d time.Duration, do func()) { time.AfterFunc(d, do) }
 
 // leaks makes packets of the lab leave the machine; an empty why stops them.
 func (w *world) leaks(why string) { w.do(func() { w.leak = why }) }
@@ -140,13 +140,13 @@ var theFinding = detect.Finding{
 	Says: "The route to a is lost.",
 }
 
-// told is a detector of the world's findings: a snapshot has a Node for each world, with the findings in its UID.
-type told struct{ *world }
+// fakeDetector is a detector of the world's findings: a snapshot has a Node for each world, with the findings in its UID.
+type fakeDetector struct{ *world }
 
-func (told) Name() string             { return "told" }
-func (told) Reads() []snapshot.Source { return []snapshot.Source{snapshot.Nodes} }
+func (fakeDetector) Name() string             { return "told" }
+func (fakeDetector) Reads() []snapshot.Source { return []snapshot.Source{snapshot.Nodes} }
 
-func (d told) Detect(history []snapshot.Snapshot, _ *detect.Index) []detect.Finding {
+func (d fakeDetector) Detect(history []snapshot.Snapshot, _ *detect.Index) []detect.Finding {
 	for _, n := range history[len(history)-1].Nodes.Items {
 		var found []detect.Finding
 		if n.Name == d.nodeName() && json.Unmarshal([]byte(n.UID), &found) == nil {
@@ -225,7 +225,7 @@ func (l *fakeLabs) Down(_ context.Context, s framework.Scenario) error {
 // fakeLab is a lab in which nothing runs but the agents of the probes.
 type fakeLab struct {
 	*fakeLabs
-	of framework.Scenario
+	scenario framework.Scenario
 }
 
 func (l *fakeLab) Attach(*framework.Run)                          {}
@@ -234,7 +234,7 @@ func (l *fakeLab) Logs(context.Context, time.Time, []string) (map[string]string,
 	return nil, nil
 }
 func (l *fakeLab) Release()                       { l.released++ }
-func (l *fakeLab) Down(ctx context.Context) error { return l.fakeLabs.Down(ctx, l.of) }
+func (l *fakeLab) Down(ctx context.Context) error { return l.fakeLabs.Down(ctx, l.scenario) }
 func (l *fakeLab) CPUTime(context.Context) (CPUTime, error) {
 	counting.Lock()
 	defer counting.Unlock()
@@ -468,7 +468,7 @@ func (w *world) common(change func()) framework.Script {
 		Install:   func(context.Context, *framework.Run) error { w.heals(); return nil },
 		Endpoints: []framework.Endpoint{out, a, b},
 		Probes:    []probe.Probe{every(out.To(a)), every(out.To(b)), every(a.To(b))},
-		Impacted:  []probe.Probe{out.To(a)}, Detectors: []detect.Detector{told{w}}, Observe: 3 * time.Second,
+		Impacted:  []probe.Probe{out.To(a)}, Detectors: []detect.Detector{fakeDetector{w}}, Observe: 3 * time.Second,
 		Fault: framework.Fault{
 			Name:   "change",
 			Inject: func(context.Context, *framework.Run) error { injected = true; change(); return nil },

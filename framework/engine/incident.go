@@ -55,7 +55,7 @@ func (v *variantRun) startWatch(ctx context.Context) error {
 	if v.c.Ablate != verdict.AblateDetector {
 		d.Detectors = v.c.Script.Detectors
 	}
-	said := &news{progress: v.scenario.options.Progress, scope: v.c.Label, probes: &v.live, known: map[detect.ID]bool{}}
+	said := &news{progress: v.scenario.options.Progress, scope: v.c.Label, probes: &v.live, findings: map[detect.ID]bool{}}
 	return v.StartWatch(ctx, v.c.Script.Reads(), v.others(), d, said.poll)
 }
 
@@ -96,8 +96,8 @@ func (v *variantRun) precursor(ctx context.Context, form framework.Precursor) er
 	if done.Err != nil {
 		return done.Err
 	}
-	if held := v.tookEffect(ctx, form.Fault); held.Err != nil || !held.Holds {
-		return held.Err
+	if effect := v.tookEffect(ctx, form.Fault); effect.Err != nil || !effect.Holds {
+		return effect.Err
 	}
 	if err := v.untilExpected(ctx, form.Expected, injected, cmp.Or(form.Within, expectedWithin)); err != nil {
 		return err
@@ -158,8 +158,8 @@ func (v *variantRun) fault(ctx context.Context) error {
 	if race := v.c.Script.Trials; race != nil {
 		v.h.Do(history.Trials, "", func(a *history.Act) { a.Rounds, a.Holds = race.Result() })
 	}
-	if held := v.tookEffect(ctx, f); held.Err != nil || !held.Holds {
-		return held.Err
+	if effect := v.tookEffect(ctx, f); effect.Err != nil || !effect.Holds {
+		return effect.Err
 	}
 	return v.untilPolled(ctx, injected) // later steps must not read an older snapshot
 }

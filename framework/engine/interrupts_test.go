@@ -67,16 +67,16 @@ func TestInterrupts(t *testing.T) {
 			})
 		}
 		for i := range moments {
-			after := took * time.Duration(i) / moments
-			t.Run(fmt.Sprintf("%s, after %s", name, after), func(t *testing.T) {
+			delay := took * time.Duration(i) / moments
+			t.Run(fmt.Sprintf("%s, after %s", name, delay), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					ctx, interrupt := context.WithTimeout(t.Context(), after)
+					ctx, interrupt := context.WithTimeout(t.Context(), delay)
 					defer interrupt()
 					e, labs := execution(t)
 					began := time.Now()
 					e.Run(ctx, UndoWithin)
-					must.Equal(t, time.Since(began), true, time.Since(began)-after <= time.Minute)
+					must.Equal(t, time.Since(began), true, time.Since(began)-delay <= time.Minute)
 					checkInterrupted(t, e, labs)
 				})
 			})

@@ -18,7 +18,7 @@ type lane struct {
 	scenario framework.Scenario // with the lab's name and networks
 	variants []framework.Variant
 	lab      Lab  // nil while it is not up
-	held     bool // another process uses a lab of that name
+	busy     bool // another process uses a lab of that name
 	// runs are steps that run in parallel with others, nil if none do: the steps of all the lane's variants if there are
 	// two lanes, else the steps of the last planned variant.
 	runs *parallelRun
@@ -137,8 +137,8 @@ func (e *Execution) measureCPU(ctx context.Context, l *lane) {
 	now, err := l.lab.CPUTime(ctx)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	before, known := e.cpu.labs[l]
-	if e.cpu.unknown || !known {
+	before, found := e.cpu.labs[l]
+	if e.cpu.unknown || !found {
 		return // the lab did not come up, or its CPU time was unknown
 	}
 	all := float64(now.All - e.cpu.began.All)

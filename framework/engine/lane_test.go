@@ -125,7 +125,7 @@ func TestTopologyOfAVariant(t *testing.T) {
 func TestCPU(t *testing.T) {
 	for name, c := range map[string]struct {
 		labs   fakeLabs
-		known  bool
+		hasCPU bool
 		others float64
 		slowed bool
 	}{
@@ -138,7 +138,7 @@ func TestCPU(t *testing.T) {
 		e.startCPU(t.Context(), l)
 		e.measureCPU(t.Context(), l)
 		cpu := e.report.CPU
-		must.Equal(t, name, [...]bool{c.known, c.slowed}, [...]bool{cpu != nil, cpu.Slowed()})
+		must.Equal(t, name, [...]bool{c.hasCPU, c.slowed}, [...]bool{cpu != nil, cpu.Slowed()})
 		must.Equal(t, name, true, cpu == nil || cpu.Others == c.others)
 	}
 }

@@ -29,7 +29,7 @@ func TestMemory(t *testing.T) {
 		w, s := fakeWorld()
 		ends := []framework.Endpoint{{Name: "out", Host: "out"}, framework.PodOn("a"), framework.PodOn("b"), framework.PodOn("c")}
 		s.Variants = s.Variants[:1]
-		atFirst, after := heapInUse(), uint64(0)
+		atFirst, heapAtEnd := heapInUse(), uint64(0)
 		ctx, over := context.WithCancel(t.Context())
 		defer over()
 		s.Variants[0].Script = func() framework.Script {
@@ -47,7 +47,7 @@ func TestMemory(t *testing.T) {
 			script.Fault = w.common(func() { w.breaks("out->a", "a->out") }).Fault
 			before(&script.Fault.Inject, func() { go sentences(ctx, w) })
 			script.Remedies = script.Remedies[:1]
-			script.Remedies[0].Apply = doing(func() { after = heapInUse(); over() }) // after the wait
+			script.Remedies[0].Apply = doing(func() { heapAtEnd = heapInUse(); over() }) // after the wait
 			return script
 		}
 		e := New(s, &fakeLabs{world: w}, Options{Output: t.TempDir(), Wait: wait})
@@ -59,8 +59,8 @@ func TestMemory(t *testing.T) {
 		}
 		ended := heapInUse()
 		runtime.KeepAlive(e)
-		t.Logf("MiB in use: %d after the wait, %d at the end, after %d polls", (after-atFirst)>>20, (ended-atFirst)>>20, polls)
-		must.Equal(t, "it is measured, and in bounds", true, after >= atFirst && max(after, ended) <= atFirst+most)
+		t.Logf("MiB in use: %d after the wait, %d at the end, after %d polls", (heapAtEnd-atFirst)>>20, (ended-atFirst)>>20, polls)
+		must.Equal(t, "it is measured, and in bounds", true, heapAtEnd >= atFirst && max(heapAtEnd, ended) <= atFirst+most)
 	})
 }
 

@@ -66,22 +66,22 @@ func labsRunning(running snapshot.List[snapshot.PodImages]) *fakeLabs {
 
 // A variant is unknown if its pods run an image other than the built image, or none of its images.
 func TestImagesThatRan(t *testing.T) {
-	const of = "quay.io/vendor/agent@"
+	const repository = "quay.io/vendor/agent@"
 	for name, test := range map[string]struct {
 		fixed   string // the image of the fixed variant
 		running snapshot.List[snapshot.PodImages]
 		status  int
 		reason  string
 	}{
-		"the one that was built": {agent1, podOf(agent1, of+built1), 0, ""},
+		"the one that was built": {agent1, podOf(agent1, repository+built1), 0, ""},
 		"not created":            {agent1, podOf(agent1, ""), 0, ""},
-		"another tag's, which was built for another variant": {agent1, podOf(agent2, of+built2), 0, ""},
-		"a tag that was moved to it":                         {agent1, podOf("quay.io/vendor/agent", of+built2), 0, ""},
-		"another one":                                        {agent1, podOf(agent1, of+built2), 4, agent1 + " has the digest " + built2},
+		"another tag's, which was built for another variant": {agent1, podOf(agent2, repository+built2), 0, ""},
+		"a tag that was moved to it":                         {agent1, podOf("quay.io/vendor/agent", repository+built2), 0, ""},
+		"another one":                                        {agent1, podOf(agent1, repository+built2), 4, agent1 + " has the digest " + built2},
 		"a digest of its content":                            {agent1, podOf(agent1, built2), 4, "a node does not report the digest"},
 		"not read":                                           {agent1, snapshot.List[snapshot.PodImages]{Error: "no answer"}, 4, "no answer"},
 		"none":                                               {agent2, snapshot.List[snapshot.PodImages]{Read: true}, 4, ""},
-		"the affected version's alone":                       {agent2, podOf(agent1, of+built1), 4, ""},
+		"the affected version's alone":                       {agent2, podOf(agent1, repository+built1), 4, ""},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			w, s := fakeWorld()
@@ -111,15 +111,15 @@ func TestUselessRemedyOfPartialIncident(t *testing.T) {
 	}{
 		{name: "the share goes on being lost", partial: true, shares: true, apply: func(*world) {}, want: verdict.DoesNotHelp},
 		{name: "it helps", partial: true, apply: func(w *world) { w.heals() }, want: verdict.Recovers},
-		{name: "it helps after a second", partial: true, shares: true, apply: func(w *world) { after(time.Second, w.heals) }, want: verdict.Recovers},
+		{name: "it helps after a second", partial: true, shares: true, apply: func(w *world) { runAfter(time.Second, w.heals) }, want: verdict.Recovers},
 		{name: "it helps, and a stray packet is lost", partial: true, apply: func(w *world) {
 			arrive(w)
-			after(3*time.Second, func() { w.do(func() { w.lost[outToA] = true }) })
-			after(3*time.Second+sendsEvery, func() { arrive(w) })
+			runAfter(3*time.Second, func() { w.do(func() { w.lost[outToA] = true }) })
+			runAfter(3*time.Second+sendsEvery, func() { arrive(w) })
 		}, want: verdict.Recovers},
 		{name: "it helps, and the sender is silent then", partial: true, apply: func(w *world) {
 			arrive(w)
-			after(1800*time.Millisecond, func() { w.stopsSending(outToA) })
+			runAfter(1800*time.Millisecond, func() { w.stopsSending(outToA) })
 		}, want: verdict.Unjudged},
 		{name: "in an incident that costs all of them", shares: true, apply: func(*world) {}, want: verdict.Recovers},
 	} {
@@ -129,7 +129,7 @@ func TestUselessRemedyOfPartialIncident(t *testing.T) {
 				s.Remedies = []framework.Remedy{{ID: "useless", Name: "useless", Watch: 4 * time.Second, Apply: doing(func() {
 					tt.apply(w)
 					for i := range 200 {
-						after(time.Duration(i)*sendsEvery, func() {
+						runAfter(time.Duration(i)*sendsEvery, func() {
 							w.do(func() {
 								if tt.shares && len(w.found) > 0 {
 									w.lost[outToA] = i%2 == 0
@@ -165,7 +165,7 @@ func TestRemedyBetweenBursts(t *testing.T) {
 				onInject(func(w *world) {
 					w.breaks(outToA)
 					for i := range 2000 { // 300 ms of loss every 3 s
-						after(time.Duration(i)*sendsEvery, func() { w.do(func() { w.lost[outToA] = i%60 < 6 && (i < 6 || len(w.found) > 0) }) })
+						runAfter(time.Duration(i)*sendsEvery, func() { w.do(func() { w.lost[outToA] = i%60 < 6 && (i < 6 || len(w.found) > 0) }) })
 					}
 				})(w, s)
 			}}.play(t)

@@ -84,9 +84,9 @@ func recordMeetsSchema(t *testing.T, path string) {
 	t.Helper()
 	file := must.Get(os.Open(path))(t)
 	defer file.Close()
-	in := must.Get(zstd.NewReader(file, zstd.WithDecoderConcurrency(1)))(t)
-	defer in.Close()
-	lines := bufio.NewScanner(in)
+	decoder := must.Get(zstd.NewReader(file, zstd.WithDecoderConcurrency(1)))(t)
+	defer decoder.Close()
+	lines := bufio.NewScanner(decoder)
 	lines.Buffer(nil, 10<<20)
 	n := 0
 	for ; lines.Scan(); n++ {

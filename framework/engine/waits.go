@@ -49,13 +49,13 @@ func (v *variantRun) pollWithin() time.Duration {
 }
 
 func (v *variantRun) untilNoFindings(
-	ctx context.Context, m history.Moment, after time.Time, bound time.Duration, expected ...framework.Finding,
+	ctx context.Context, m history.Moment, earliest time.Time, bound time.Duration, expected ...framework.Finding,
 ) error {
 	called := v.h.Now()
 	saw := v.h.View()
 	err := await.Until(ctx, verdict.WaitNoFindings, v.c.Every()/4, bound, func(context.Context) (bool, string, error) {
 		saw = v.h.View()
-		span, enough := verdict.NoFindings(saw, after, called, expected...)
+		span, enough := verdict.NoFindings(saw, earliest, called, expected...)
 		return enough, span.Reason, nil
 	})
 	if ctx.Err() != nil {

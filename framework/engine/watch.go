@@ -88,16 +88,16 @@ type news struct {
 	scope    string
 	probes   *atomic.Pointer[Probes]
 
-	known map[detect.ID]bool
-	asked time.Time // when the losses were last read
-	lose  []string  // the probes that were losing packets then
+	findings map[detect.ID]bool
+	asked    time.Time // when the losses were last read
+	lose     []string  // the probes that were losing packets then
 }
 
 func (n *news) poll(p history.Poll) {
 	var found []detect.Finding
 	for _, f := range p.Findings {
-		if !n.known[f.ID()] {
-			n.known[f.ID()] = true
+		if !n.findings[f.ID()] {
+			n.findings[f.ID()] = true
 			found = append(found, f)
 		}
 	}

@@ -75,7 +75,7 @@ func TestWatchRemembersFirstSightings(t *testing.T) {
 		type at struct {
 			says  string
 			state detect.State
-			after time.Duration
+			delay time.Duration
 		}
 		got := each.Of(w.history.View().Seen(began), func(s history.Sighting) at { return at{s.Says, s.State, s.At.Sub(began)} })
 		want := []at{
@@ -133,7 +133,7 @@ type prompt struct{ Reader }
 
 func (prompt) Timeout() time.Duration { return 0 }
 
-func isNamed(t *testing.T, w *Watch, named []framework.Finding, since time.Time, within time.Duration) (is bool, saw string) {
+func isNamed(t *testing.T, w *Watch, named []framework.Finding, since time.Time, within time.Duration) (found bool, saw string) {
 	t.Helper()
 	v := waiting(w)
 	must.NoError(t, v.untilExpected(t.Context(), named, since, within))
@@ -144,11 +144,11 @@ func isNamed(t *testing.T, w *Watch, named []framework.Finding, since time.Time,
 	return verdict.FoundExpected(at, named, m.Began), framework.DescribeFindings(at.Findings())
 }
 
-func withoutFindings(t *testing.T, w *Watch, after time.Time, bound time.Duration, named ...framework.Finding) (since time.Time, none bool, q history.Span) {
+func withoutFindings(t *testing.T, w *Watch, earliest time.Time, bound time.Duration, named ...framework.Finding) (since time.Time, none bool, q history.Span) {
 	t.Helper()
-	must.NoError(t, waiting(w).untilNoFindings(t.Context(), history.NoFindings, after, bound, named...))
+	must.NoError(t, waiting(w).untilNoFindings(t.Context(), history.NoFindings, earliest, bound, named...))
 	at, m, _ := w.history.UnderWay(framework.StepObserve).At(history.NoFindings, "")
-	q, none = verdict.NoFindings(at, after, m.Began, named...)
+	q, none = verdict.NoFindings(at, earliest, m.Began, named...)
 	return q.Since, none, q
 }
 

@@ -21,7 +21,7 @@ import (
 // canaries are recognizable texts or numbers, by the path of the value that each replaces.
 type canaries map[string]string
 
-var kept = regexp.MustCompile(`(^|\.)(routingMode|kubeProxyReplacement|ipam\.mode|mode|type|kind|apiVersion|name|namespace|addresses)$`)
+var realValue = regexp.MustCompile(`(^|\.)(routingMode|kubeProxyReplacement|ipam\.mode|mode|type|kind|apiVersion|name|namespace|addresses)$`)
 
 func (c canaries) sow(path string, value any) any {
 	switch v := value.(type) {
@@ -35,7 +35,7 @@ func (c canaries) sow(path string, value any) any {
 		}
 	case nil, bool:
 	default:
-		if kept.MatchString(path) {
+		if realValue.MatchString(path) {
 			return value
 		}
 		if _, text := value.(string); text {
@@ -53,7 +53,7 @@ func (c canaries) sow(path string, value any) any {
 func (c canaries) printed(t *testing.T, r *Runner) map[string]bool {
 	t.Helper()
 	dir := t.TempDir()
-	r.in.Path = noPath
+	r.inputs.Path = noPath
 	must.NoError(t, r.Result().Write(dir))
 	var all strings.Builder
 	r.WritePlan(&all)
@@ -116,11 +116,11 @@ func TestCanaries(t *testing.T) {
 
 // A key that no program of the vendor reads may be a secret.
 func TestCanariesOfConfigMap(t *testing.T) {
-	in := fine()
-	in.From, in.To = "1.11.6", "1.12.4"
+	inputs := fine()
+	inputs.From, inputs.To = "1.11.6", "1.12.4"
 	keys := map[string]string{"bpf-lb-algorithm": "canary1x", "our-own-key": "canary2x"}
-	in.Configuration = must.Get(compared(configdrift.Cilium(), in, keys))(t)
-	says := fmt.Sprint(in.Configuration.Drifts, Judge(in, bounds, again))
+	inputs.Configuration = must.Get(compared(configdrift.Cilium(), inputs, keys))(t)
+	says := fmt.Sprint(inputs.Configuration.Drifts, Judge(inputs, bounds, again))
 	must.Contain(t, says, "our-own-key is set")
 	must.Equal(t, "the value in "+says, 0, strings.Count(says, "canary2x"))
 }

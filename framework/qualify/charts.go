@@ -52,12 +52,12 @@ func (c *Charts) compare(before, after map[string]string, users map[string]any, 
 	keys := maps.Clone(before)
 	maps.Copy(keys, after)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		was, had := before[key]
-		is, has := after[key]
-		from, to := chart.WithoutSecrets(was, secrets), chart.WithoutSecrets(is, secrets)
+		oldValue, had := before[key]
+		newValue, has := after[key]
+		from, to := chart.WithoutSecrets(oldValue, secrets), chart.WithoutSecrets(newValue, secrets)
 		change := Change{Key: key, Kind: Changed, From: from, To: to, Note: reference.Quote(notes, key)}
 		switch {
-		case had && has && was == is:
+		case had && has && oldValue == newValue:
 			continue
 		case !has:
 			change.Kind = Removed
@@ -90,7 +90,7 @@ func (c *Charts) noted(users map[string]any, notes []reference.Note) {
 	walk = func(values map[string]any, path string) {
 		for _, key := range slices.Sorted(maps.Keys(values)) {
 			at := strings.TrimPrefix(path+"."+key, ".")
-			if inner, is := values[key].(map[string]any); is {
+			if inner, ok := values[key].(map[string]any); ok {
 				walk(inner, at)
 			}
 			// A name such as devices is also an ordinary word.

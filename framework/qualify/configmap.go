@@ -66,7 +66,7 @@ func ReadConfigMap(stream io.Reader, name string) (ConfigMap, error) {
 		if err := yaml.Unmarshal(text, &any); err != nil {
 			return ConfigMap{}, fmt.Errorf("document %d is not YAML: %s", number, placeholder.OneLine(err))
 		}
-		if _, is := any.(map[string]interface{}); !is && any != nil {
+		if _, ok := any.(map[string]interface{}); !ok && any != nil {
 			return ConfigMap{}, fmt.Errorf("document %d is not a Kubernetes object: it has no kind", number)
 		}
 		var o object
@@ -102,8 +102,8 @@ func ReadConfigMap(stream io.Reader, name string) (ConfigMap, error) {
 		return ConfigMap{}, fmt.Errorf("the ConfigMap %s has no data", c)
 	}
 	for _, key := range slices.Sorted(maps.Keys(found[0].Data)) {
-		value, is := found[0].Data[key].(string)
-		if !is {
+		value, ok := found[0].Data[key].(string)
+		if !ok {
 			return ConfigMap{}, fmt.Errorf("the ConfigMap %s: data.%s is %v: expected a string, in quotes", c, key, found[0].Data[key])
 		}
 		c.Data[key] = value
@@ -164,9 +164,9 @@ func ciliumTable(ctx context.Context, versions ...string) (*configdrift.Table, e
 	return configdrift.Cilium().With(references...), nil
 }
 
-func compared(table *configdrift.Table, in Inputs, data map[string]string) (Configuration, error) {
+func compared(table *configdrift.Table, inputs Inputs, data map[string]string) (Configuration, error) {
 	c := Configuration{Drifts: []configdrift.Drift{}} // not nil: it was checked
-	from, to := configdrift.Setup{Version: in.From, Config: data}, configdrift.Setup{Version: in.To, Config: data}
+	from, to := configdrift.Setup{Version: inputs.From, Config: data}, configdrift.Setup{Version: inputs.To, Config: data}
 	for says, setup := range map[*string]configdrift.Setup{&c.RefusedFrom: from, &c.RefusedTo: to} {
 		refusals, err := table.Refusals(setup)
 		if err != nil {

@@ -17,63 +17,63 @@ import (
 
 // Judge decides by the inputs. Command repeats the qualification. The caller sets Began, TookMS and Relapse. An upgrade
 // under two settings with different verdicts is UNKNOWN: only the user knows which setting holds.
-func Judge(in Inputs, t Thresholds, command string) Qualification {
-	q := judge(in, t, command)
-	if in.Otherwise == nil {
+func Judge(inputs Inputs, t Thresholds, command string) Qualification {
+	q := judge(inputs, t, command)
+	if inputs.Otherwise == nil {
 		return q
 	}
-	in.Under, in.Upgrade = in.Otherwise.Under, in.Otherwise.Upgrade
-	other := judge(in, t, command)
+	inputs.Under, inputs.Upgrade = inputs.Otherwise.Under, inputs.Otherwise.Upgrade
+	other := judge(inputs, t, command)
 	for _, r := range other.Rows {
 		if r.Part == PartUpgrade {
-			r.Name = in.Under + ": " + r.Name
+			r.Name = inputs.Under + ": " + r.Name
 			q.Rows = append(q.Rows, r)
 		}
 	}
 	q.NotTested = q.Inputs.notTested(q.Rows)
 	if q.Verdict == other.Verdict {
-		q.Why = fmt.Sprintf("%s, and %s alike: %s", q.Inputs.Under, in.Under, q.Why)
+		q.Why = fmt.Sprintf("%s, and %s alike: %s", q.Inputs.Under, inputs.Under, q.Why)
 		return q
 	}
-	q.Why = fmt.Sprintf("%s %s: %s. But %s %s: %s", other.Verdict, in.Under, other.Why, q.Verdict, q.Inputs.Under, q.Why)
+	q.Why = fmt.Sprintf("%s %s: %s. But %s %s: %s", other.Verdict, inputs.Under, other.Why, q.Verdict, q.Inputs.Under, q.Why)
 	q.Verdict = Unknown
 	return q
 }
 
-func judge(in Inputs, t Thresholds, command string) Qualification {
-	in.Incidents = slices.Clone(in.Incidents)
+func judge(inputs Inputs, t Thresholds, command string) Qualification {
+	inputs.Incidents = slices.Clone(inputs.Incidents)
 	var still, rows []Row
-	for i := range in.Incidents {
-		of := &in.Incidents[i]
-		of.Outcome = advise.OutcomeOf(of.From.Outcome, of.To.Outcome, of.OfUpgrade)
-		row := of.row(in.From, in.To)
-		if answer, there := of.answered(in, t); there {
+	for i := range inputs.Incidents {
+		incident := &inputs.Incidents[i]
+		incident.Outcome = advise.OutcomeOf(incident.From.Outcome, incident.To.Outcome, incident.OfUpgrade)
+		row := incident.row(inputs.From, inputs.To)
+		if answer, there := incident.answered(inputs, t); there {
 			row = answer
 		}
-		if of.Outcome == advise.StillThere {
+		if incident.Outcome == advise.StillThere {
 			still = append(still, row)
 			continue
 		}
 		rows = append(rows, row)
 	}
-	q := Qualification{Schema: Schema, Command: command, Thresholds: t, Inputs: in}
-	upgraded := in.Upgrade.rows(t)
-	if m := in.Upgrade.Measures; m != nil && m.Upgrade == nil && strings.Contains(m.Stopped, upgrade.Unclean) {
-		upgraded[0].Says += in.Values.concerned(m.Stopped)
+	q := Qualification{Schema: Schema, Command: command, Thresholds: t, Inputs: inputs}
+	upgraded := inputs.Upgrade.rows(t)
+	if m := inputs.Upgrade.Measures; m != nil && m.Upgrade == nil && strings.Contains(m.Stopped, upgrade.Unclean) {
+		upgraded[0].Says += inputs.Values.concerned(m.Stopped)
 	} else if m != nil {
 		for i, r := range upgraded {
 			if p, _ := find(&m.Resting, r.Name); p.Unserved() && r.State == NotJudged {
-				upgraded[i].Says += in.Values.concerned(strings.Join(p.Probes, " "))
+				upgraded[i].Says += inputs.Values.concerned(strings.Join(p.Probes, " "))
 			}
 		}
 	}
-	q.Rows = slices.Concat(still, in.Path.rows(in.From, in.To), in.configuration(), rows, upgraded)
+	q.Rows = slices.Concat(still, inputs.Path.rows(inputs.From, inputs.To), inputs.configuration(), rows, upgraded)
 	for i, row := range q.Rows {
 		if row.State == Fails {
 			q.Rows[i].Command = cmp.Or(row.Command, command)
 		}
 	}
-	q.NotTested = in.notTested(q.Rows)
+	q.NotTested = inputs.notTested(q.Rows)
 	q.Verdict, q.Why = conclude(q.Rows)
 	if q.Verdict == Go {
 		q.Why = q.whyGo()
@@ -112,7 +112,7 @@ func (q Qualification) whyGo() string {
 			continue
 		}
 		by[i.Outcome]++
-		if i.known() {
+		if i.isKnown() {
 			earlier++
 		}
 	}
@@ -156,10 +156,10 @@ func (q Qualification) whyGo() string {
 	return why
 }
 
-func (in Inputs) configuration() []Row {
-	c, from, to := in.Configuration, in.From, in.To
+func (inputs Inputs) configuration() []Row {
+	c, from, to := inputs.Configuration, inputs.From, inputs.To
 	if c.Charts != nil {
-		return append(c.Charts.rows(from, to, c.Source, in.Values), driftRows(c.Drifts, to)...)
+		return append(c.Charts.rows(from, to, c.Source, inputs.Values), driftRows(c.Drifts, to)...)
 	}
 	whole := Row{Part: PartConfiguration, Name: "start", State: Fine, Decides: c.Decides || c.NotAsked == ""}
 	switch {
@@ -241,7 +241,7 @@ func orNothing(value string) string { return cmp.Or(value, "nothing") }
 
 func joined(remedies []string) string { return strings.Join(remedies, "; ") }
 
-func (in Inputs) notTested(rows []Row) []string {
+func (inputs Inputs) notTested(rows []Row) []string {
 	all := []string{}
 	for _, r := range rows {
 		switch r.State {
@@ -255,42 +255,42 @@ func (in Inputs) notTested(rows []Row) []string {
 			all = append(all, says)
 		}
 	}
-	if c := in.Configuration; c.Drifts != nil && c.Charts == nil {
+	if c := inputs.Configuration; c.Drifts != nil && c.Charts == nil {
 		all = append(all, PartConfiguration+": "+configdrift.Unjudged())
 	}
-	if v := in.Values; v != nil {
+	if v := inputs.Values; v != nil {
 		all = append(all, v.Told...)
 		left := each.Where(v.Parts, func(p labvalues.Part) bool { return !p.Runs })
 		all = append(append(all, each.Of(left, labvalues.Part.String)...), each.Of(v.Replaced, chart.Replacement.String)...)
-		if len(in.Incidents) > 0 {
+		if len(inputs.Incidents) > 0 {
 			all = append(all, "incidents with your values: each has its own configuration")
 		}
 	}
-	all = append(all, each.Of(in.LeftOut, func(why string) string { return PartIncident + ": " + why })...)
-	all = append(all, in.Replaced...)
-	if slices.ContainsFunc(in.Incidents, func(i Incident) bool { return i.OfUpgrade }) {
-		all = append(all, fmt.Sprintf("incidents that the rollback from %s to %s itself causes", in.To, in.From))
+	all = append(all, each.Of(inputs.LeftOut, func(why string) string { return PartIncident + ": " + why })...)
+	all = append(all, inputs.Replaced...)
+	if slices.ContainsFunc(inputs.Incidents, func(i Incident) bool { return i.OfUpgrade }) {
+		all = append(all, fmt.Sprintf("incidents that the rollback from %s to %s itself causes", inputs.To, inputs.From))
 	}
-	for _, i := range in.Incidents {
+	for _, i := range inputs.Incidents {
 		for n, seen := range []Seen{i.From, i.To} {
 			if seen.Known {
-				version := []string{in.From, in.To}[n]
+				version := []string{inputs.From, inputs.To}[n]
 				all = append(all, fmt.Sprintf("%s, %s with %s, now: an earlier run has shown it (--fresh runs it): %s",
 					PartIncident, i.Name, version, seen.Why))
 			}
 		}
 	}
-	sliced := each.Where(in.Incidents, func(i Incident) bool {
+	sliced := each.Where(inputs.Incidents, func(i Incident) bool {
 		return i.Form == "slice" && i.NotAsked == "" && !(i.To.Known && (i.OfUpgrade || i.From.Known))
 	})
 	if len(sliced) > 0 {
 		all = append(all, fmt.Sprintf("only a slice of %s ran in %s: scenarios/README.md says what each leaves out",
-			in.Component, each.Joined(sliced, ", ", func(i Incident) string { return i.Name })))
+			inputs.Component, each.Joined(sliced, ", ", func(i Incident) string { return i.Name })))
 	}
-	for _, version := range slices.Sorted(maps.Keys(in.Built)) {
-		all = append(all, fmt.Sprintf("%s %s as the vendor builds it: here it is %s", in.Component, version, in.Built[version]))
+	for _, version := range slices.Sorted(maps.Keys(inputs.Built)) {
+		all = append(all, fmt.Sprintf("%s %s as the vendor builds it: here it is %s", inputs.Component, version, inputs.Built[version]))
 	}
-	all = append(all, each.Of(in.Path.Skipped, func(minor string) string { return "the path through " + minor })...)
+	all = append(all, each.Of(inputs.Path.Skipped, func(minor string) string { return "the path through " + minor })...)
 	return append(all, fmt.Sprintf("parts of %s that no incident of the catalogue and no path of the lab uses, "+
-		"and your cluster's size, kernels and load", in.Component))
+		"and your cluster's size, kernels and load", inputs.Component))
 }

@@ -40,7 +40,7 @@ func Collect(dir string, scenarios []framework.Scenario) (all []advise.Known, er
 		if err != nil {
 			return nil, err
 		}
-		return q.known(report), nil
+		return q.results(report), nil
 	})
 	each(bisect.FileJSON, func(run, report string) ([]advise.Known, error) {
 		var b bisect.Record
@@ -55,20 +55,20 @@ func Collect(dir string, scenarios []framework.Scenario) (all []advise.Known, er
 // bisected are the results of a bisection, if it has a time. If the upgrade causes the incident, the bisection searched
 // one of both versions, and Record.With has the other, under a name of the component as in relapse run --with.
 func bisected(b bisect.Record, report string, scenarios []framework.Scenario) (all []advise.Known) {
-	of, there := each.First(scenarios, func(s framework.Scenario) bool { return s.Incident.Name == b.Scenario })
+	scenario, there := each.First(scenarios, func(s framework.Scenario) bool { return s.Incident.Name == b.Scenario })
 	if !there || b.Began.IsZero() {
 		return nil
 	}
-	searched, _ := of.Find(b.Component)
+	searched, _ := scenario.Find(b.Component)
 	base := advise.Known{Component: searched.Component(), When: b.Began.Format(time.RFC3339), Incident: b.Scenario, Report: report}
 	with := map[string]string{}
 	for name, version := range b.With {
-		given, _ := of.Find(name)
+		given, _ := scenario.Find(name)
 		with[given.Name] = version
 	}
 	var under []string
 	other := ""
-	for _, t := range of.Tested {
+	for _, t := range scenario.Tested {
 		version := cmp.Or(with[t.Name], t.Default)
 		switch {
 		case t.Name == searched.Name:
@@ -87,7 +87,7 @@ func bisected(b bisect.Record, report string, scenarios []framework.Scenario) (a
 				k.From, k.To = k.To, k.From
 			}
 			if step.Outcome == bisect.Affected {
-				k.Remedy = joined(of.Incident.Remedies)
+				k.Remedy = joined(scenario.Incident.Remedies)
 			}
 			all = append(all, k)
 		}
@@ -95,21 +95,22 @@ func bisected(b bisect.Record, report string, scenarios []framework.Scenario) (a
 	return all
 }
 
-// known are the results of a qualification: for each setting a verdict other than UNKNOWN, unless only earlier runs
+// results are the results of a qualification: for each setting a verdict other than UNKNOWN, unless only earlier runs
 // prove it, and the incidents that ran.
-func (q Qualification) known(report string) (all []advise.Known) {
-	in := q.Inputs
-	base := advise.Known{Component: in.Component, From: in.From, To: in.To, When: q.Began.UTC().Format(time.RFC3339), Report: report}
-	settings := []Inputs{in}
-	if in.Otherwise != nil {
-		other := in
-		other.Under, other.Upgrade = in.Otherwise.Under, in.Otherwise.Upgrade
+func (q Qualification) results(report string) (all []advise.Known) {
+	inputs := q.Inputs
+	base := advise.Known{Component: inputs.Component, From: inputs.From, To: inputs.To, Report: report}
+	base.When = q.Began.UTC().Format(time.RFC3339)
+	settings := []Inputs{inputs}
+	if inputs.Otherwise != nil {
+		other := inputs
+		other.Under, other.Upgrade = inputs.Otherwise.Under, inputs.Otherwise.Upgrade
 		settings = append(settings, other)
 	}
 	for _, each := range settings {
 		edge, judged := base, judge(each, q.Thresholds, q.Command)
 		ran := each
-		ran.Incidents = slices.DeleteFunc(slices.Clone(each.Incidents), Incident.known)
+		ran.Incidents = slices.DeleteFunc(slices.Clone(each.Incidents), Incident.isKnown)
 		if judged.Verdict == Unknown || judge(ran, q.Thresholds, q.Command).Verdict == Unknown {
 			continue
 		}
@@ -119,8 +120,8 @@ func (q Qualification) known(report string) (all []advise.Known) {
 		}
 		all = append(all, edge)
 	}
-	for _, i := range in.Incidents {
-		for version, seen := range map[string]Seen{in.From: i.From, in.To: i.To} {
+	for _, i := range inputs.Incidents {
+		for version, seen := range map[string]Seen{inputs.From: i.From, inputs.To: i.To} {
 			if seen.Known || bisect.OutcomeOf(framework.Verdict(seen.Verdict)) == bisect.Skipped {
 				continue
 			}
@@ -129,7 +130,7 @@ func (q Qualification) known(report string) (all []advise.Known) {
 				k.When = seen.When.Format(time.RFC3339)
 			}
 			k.Incident, k.Verdict = i.Name, seen.Verdict
-			if in.Family != "" {
+			if inputs.Family != "" {
 				k.Under = withBoth
 			}
 			if seen.Outcome == bisect.Affected {
@@ -144,12 +145,12 @@ func (q Qualification) known(report string) (all []advise.Known) {
 	return all
 }
 
-func (in Inputs) under(t Thresholds) string {
-	all := []string{in.Mode, in.Under}
-	if in.Family != "" {
+func (inputs Inputs) under(t Thresholds) string {
+	all := []string{inputs.Mode, inputs.Under}
+	if inputs.Family != "" {
 		all = append(all, withBoth)
 	}
-	if in.Values != nil || in.Configuration.Source != "" {
+	if inputs.Values != nil || inputs.Configuration.Source != "" {
 		all = append(all, advise.UsersOwn)
 	}
 	if t != DefaultThresholds {

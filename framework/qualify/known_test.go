@@ -20,11 +20,11 @@ import (
 // Advice uses a qualification's verdict for the same upgrade, and its incidents for any upgrade with their versions.
 func TestAdvise(t *testing.T) {
 	dir := t.TempDir()
-	in := fine()
-	of := incident("", "reproduced")
-	of.Name, of.OfUpgrade, of.From = "spill", true, Seen{}
-	in.Incidents = []Incident{incident("prevented", "reproduced"), of}
-	q := Judge(in, Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "")
+	inputs := fine()
+	upgradeIncident := incident("", "reproduced")
+	upgradeIncident.Name, upgradeIncident.OfUpgrade, upgradeIncident.From = "spill", true, Seen{}
+	inputs.Incidents = []Incident{incident("prevented", "reproduced"), upgradeIncident}
+	q := Judge(inputs, Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "")
 	q.Began = time.Date(2026, 11, 27, 3, 4, 5, 0, time.UTC)
 	for _, folder := range []string{"qualify/a", "qualify/b", "bisect/c", "bisect/d", "bisect/e", "bisect/f"} {
 		must.NoError(t, os.MkdirAll(filepath.Join(dir, folder), 0o700))
@@ -34,7 +34,7 @@ func TestAdvise(t *testing.T) {
 	unfinished.Verdict, unfinished.Inputs.Incidents, unfinished.Inputs.Upgrade = Unknown, nil, Upgrade{Why: notRun}
 	must.NoError(t, unfinished.Write(dir+"/qualify/b"))
 	// A bisection of the upgrade's incident, and a bisection beside another version of another component.
-	component := in.Component
+	component := inputs.Component
 	flood, spill, drought := tested("flood", component, "pipe"), tested("spill", component+".from", component+".to"), tested("drought", component)
 	flood.Tested[0].Varied, flood.Tested[1].Varied = true, false
 	flood.Incident.Remedies = []string{"close the valve"}
@@ -53,10 +53,10 @@ func TestAdvise(t *testing.T) {
 		b.Steps = []bisect.Step{{Version: "1.3.0", Outcome: bisect.Affected, Verdict: "reproduced"}, {Version: "1.4.0", Outcome: bisect.Skipped}}
 		must.NoError(t, stored.Write(dir+"/bisect/"+name, bisect.FileJSON, b, nil))
 	}
-	known := advise.Merge(nil, must.Get(Collect(dir, all))(t)...)
-	must.Equal(t, "results", 7, len(known))
+	results := advise.Merge(nil, must.Get(Collect(dir, all))(t)...)
+	must.Equal(t, "results", 7, len(results))
 	of8 := func(k advise.Known) bool { return k.Under == "pipe 8.0.0" && k.Remedy == "close the valve" }
-	must.Equal(t, "a bisection has a remedy", true, slices.ContainsFunc(known, of8))
+	must.Equal(t, "a bisection has a remedy", true, slices.ContainsFunc(results, of8))
 
 	drought.NeedsValue = "bgp.enabled"
 	drought.Variants = []framework.Variant{
@@ -86,7 +86,7 @@ func TestAdvise(t *testing.T) {
 		{"0.9.0", "1.1.0", nil, 0, advise.NotJudgeable, advise.NotJudgeable, advise.NotJudgeable, "", 3, "outcome   not known"},
 	} {
 		t.Run(tt.from+" to "+tt.to, func(t *testing.T) {
-			a := must.Get(advise.Advise(each.Of(all, advise.Of), known, component, tt.from, tt.to, tt.values))(t)
+			a := must.Get(advise.Advise(each.Of(all, advise.Of), results, component, tt.from, tt.to, tt.values))(t)
 			must.Equal(t, "qualified", tt.qualified, len(a.Qualified))
 			must.Equal(t, "outcomes", []advise.Outcome{tt.ofFlood, tt.ofSpill, tt.ofDrought}, []advise.Outcome{a.Incidents[0].Outcome, a.Incidents[1].Outcome, a.Incidents[2].Outcome})
 			must.Equal(t, "values", tt.impossible, a.Incidents[2].Impossible)

@@ -48,7 +48,7 @@ type Likeness struct {
 
 // program is how a component's pods are known: their workload's kind, the container, and the end of its image's name.
 type program struct {
-	of         schema.GroupVersionResource
+	resource   schema.GroupVersionResource
 	containers []string
 	image      string
 }
@@ -96,8 +96,8 @@ func versionsOf(group string, versions []string, resources ...string) (all []sch
 // not enough.
 func LikenessOf(ctx context.Context, component, from, file string) (Likeness, error) {
 	var l Likeness
-	if known := upgrade.Components(); !slices.Contains(known, component) {
-		return l, &InputError{fmt.Errorf("no component %q%s", component, topology.Nearest(component, known))}
+	if components := upgrade.Components(); !slices.Contains(components, component) {
+		return l, &InputError{fmt.Errorf("no component %q%s", component, topology.Nearest(component, components))}
 	}
 	b, err := bundle.Open(file, append(slices.Clone(cluster), ownTypes[component]...))
 	if err != nil {
@@ -109,7 +109,7 @@ func LikenessOf(ctx context.Context, component, from, file string) (Likeness, er
 	if err != nil {
 		return l, &InputError{err}
 	}
-	l.From, l.Told = runs.version, append(l.Told, runs.told...)
+	l.From, l.Told = runs.version, append(l.Told, runs.notes...)
 	switch {
 	case component == "cilium" && bisect.Compare(l.From, labvalues.First) >= 0:
 		err = l.values(ctx, b)
@@ -190,7 +190,7 @@ type workload struct {
 	container                corev1.Container
 	volumes                  []corev1.Volume
 	rolling                  bool // some of its pods run another image
-	told                     []string
+	notes                    []string
 }
 
 func (w workload) String() string { return w.namespace + "/" + w.name + " runs " + w.container.Image }
@@ -202,22 +202,22 @@ type template struct {
 }
 
 // workloads are the program's workloads in a bundle: all have a version in their image, others have none.
-func (is program) workloads(b *bundle.Bundle) (all, others []workload) {
-	for _, o := range objectsOf[template](b, is.of) {
+func (p program) workloads(b *bundle.Bundle) (all, others []workload) {
+	for _, o := range objectsOf[template](b, p.resource) {
 		desired := cmp.Or(o.Status.DesiredNumberScheduled, o.Status.Replicas)
 		updated := cmp.Or(o.Status.UpdatedNumberScheduled, o.Status.UpdatedReplicas)
 		if desired != nil && *desired == 0 || o.Spec.Template.Spec.NodeSelector[corev1.LabelOSStable] == "windows" {
 			continue
 		}
 		for _, c := range o.Spec.Template.Spec.Containers {
-			if !slices.Contains(is.containers, c.Name) {
+			if !slices.Contains(p.containers, c.Name) {
 				continue
 			}
 			w := workload{namespace: o.Namespace, name: o.Name, container: c, volumes: o.Spec.Template.Spec.Volumes}
 			if w.rolling = desired != nil && (updated == nil || *updated < *desired); w.rolling {
-				w.told = append(w.told, w.String()+" in some of its pods: a rollout was not finished")
+				w.notes = append(w.notes, w.String()+" in some of its pods: a rollout was not finished")
 			}
-			if w.read(is.image); w.version == "" {
+			if w.read(p.image); w.version == "" {
 				others = append(others, w)
 			} else {
 				all = append(all, w)
@@ -229,8 +229,8 @@ func (is program) workloads(b *bundle.Bundle) (all, others []workload) {
 
 // running is the only workload of a component in a bundle, or the workload that runs the stated version.
 func running(b *bundle.Bundle, component, stated string) (workload, error) {
-	is := programs[component]
-	all, others := is.workloads(b)
+	p := programs[component]
+	all, others := p.workloads(b)
 	ofStated := each.Where(all, func(w workload) bool { return w.version == stated })
 	versions := map[string]bool{}
 	for _, w := range all {
@@ -240,37 +240,36 @@ func running(b *bundle.Bundle, component, stated string) (workload, error) {
 	case len(ofStated) > 0:
 		return ofStated[0], nil
 	case stated != "" && len(found) > 0:
-		found[0].told = append(found[0].told, fmt.Sprintf("%s, and %s was asked for", found[0], stated))
+		found[0].notes = append(found[0].notes, fmt.Sprintf("%s, and %s was asked for", found[0], stated))
 		found[0].version = stated
 		return found[0], nil
 	case len(versions) > 1:
 		return workload{}, fmt.Errorf("the bundle has several versions of %s: %s: expected FROM as well", component,
 			each.Joined(all, "; ", workload.String))
 	case len(all) > 0 && all[0].rolling:
-		return workload{}, fmt.Errorf("%s: expected FROM as well", all[0].told[0])
+		return workload{}, fmt.Errorf("%s: expected FROM as well", all[0].notes[0])
 	case len(all) > 0:
 		return all[0], nil
 	case len(others) > 0:
 		return workload{}, fmt.Errorf("the bundle does not state the version of %s: %s: expected FROM as well", component,
 			each.Joined(others, "; ", workload.String))
 	}
-	return workload{}, fmt.Errorf("the bundle has no workload of %s (%s with a container %s)", component, is.of.Resource,
-		strings.Join(is.containers, " or "))
+	return workload{}, fmt.Errorf("the bundle has no workload of %s (%s with a container %s)", component, p.resource.Resource,
+		strings.Join(p.containers, " or "))
 }
 
 func (w *workload) read(image string) {
 	ref, err := snapshot.ParseReference(w.container.Image)
-	is, own := ref.IsOf(image)
+	matches, own := ref.IsOf(image)
 	version, built := snapshot.Version(ref.Tag)
-	if err != nil || !is {
+	if err != nil || !matches {
 		return
 	}
 	if w.version = version; version != "" && !(own && built) {
-		w.told = append(w.told, fmt.Sprintf("%s: the lab has %s as its project has published it", w, version))
+		w.notes = append(w.notes, fmt.Sprintf("%s: the lab has %s as its project has published it", w, version))
 	}
 }
 
-// mode is MetalLB's mode.
 func (w workload) mode() string {
 	mode := metallb.Native
 	for _, v := range w.container.Env {
@@ -331,7 +330,7 @@ func (l *Likeness) manifests(b *bundle.Bundle, component, namespace string) erro
 	for _, name := range slices.Sorted(maps.Keys(latest)) {
 		l.Manifests += "---\n" + latest[name]
 	}
-	maps.DeleteFunc(whole, func(_ string, is bool) bool { return is })
+	maps.DeleteFunc(whole, func(_ string, complete bool) bool { return complete })
 	if len(whole) > 0 {
 		says := "the bundle may not have all " + strings.Join(slices.Sorted(maps.Keys(whole)), ", ")
 		if l.Manifests == "" {
@@ -425,11 +424,11 @@ func valuesIn(config map[string]string) map[string]any {
 		default:
 			value = config[key]
 		}
-		if of, encrypts := strings.CutPrefix(key, "enable-"); at == "encryption.enabled" && encrypts {
+		if encryption, encrypts := strings.CutPrefix(key, "enable-"); at == "encryption.enabled" && encrypts {
 			if value != true {
 				continue
 			}
-			_ = unstructured.SetNestedField(values, of, "encryption", "type")
+			_ = unstructured.SetNestedField(values, encryption, "encryption", "type")
 		}
 		_ = unstructured.SetNestedField(values, value, strings.Split(at, ".")...)
 	}

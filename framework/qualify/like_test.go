@@ -99,8 +99,8 @@ func TestLikenessOf(t *testing.T) {
 				return
 			}
 			must.NoError(t, err)
-			for _, told := range tt.want.Told {
-				must.Contain(t, strings.Join(l.Told, "\n"), told)
+			for _, sentence := range tt.want.Told {
+				must.Contain(t, strings.Join(l.Told, "\n"), sentence)
 			}
 			must.Contain(t, l.Config, tt.want.Config)
 			if must.Contain(t, l.Manifests, tt.want.Manifests); tt.want.Values == "" {

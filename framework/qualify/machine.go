@@ -31,14 +31,14 @@ func (m Machine) Incident(s framework.Scenario, at func(version string) (framewo
 	return versionlab.Lab{Lab: m.NewLab(), Catalogue: m.Catalogue, Scenario: s, At: at}
 }
 
-func (m Machine) Configuration(ctx context.Context, in Inputs, config ConfigMap) (Configuration, error) {
-	ended := m.Options.Progress.Step(scope, "read what the vendor states of the keys of "+in.From+" and "+in.To)
-	table, err := ciliumTable(ctx, in.From, in.To)
+func (m Machine) Configuration(ctx context.Context, inputs Inputs, config ConfigMap) (Configuration, error) {
+	ended := m.Options.Progress.Step(scope, "read what the vendor states of the keys of "+inputs.From+" and "+inputs.To)
+	table, err := ciliumTable(ctx, inputs.From, inputs.To)
 	ended(err)
 	if err != nil {
 		return Configuration{}, err
 	}
-	return compared(table, in, config.Data)
+	return compared(table, inputs, config.Data)
 }
 
 func (m Machine) Recorded(u upgrade.Upgrade, from, to, dir string) (upgrade.Measures, error) {

@@ -20,7 +20,7 @@ import (
 // CheckManifests checks a user's objects against the types of both versions, as an API server does. It downloads the
 // vendor's modules. It returns the objects without fields that the old version lacks, and a clause for each field that
 // a version lacks and for each refusal by the new version. If the old version refuses, the error is a *InputError.
-func CheckManifests(ctx context.Context, component, from, to, text string) (kept string, told []string, err error) {
+func CheckManifests(ctx context.Context, component, from, to, text string) (manifests string, notes []string, err error) {
 	if component != "metallb" && (component != "cilium" || bisect.Compare(from, labvalues.First) < 0) {
 		return text, nil, nil
 	}
@@ -47,7 +47,7 @@ func CheckManifests(ctx context.Context, component, from, to, text string) (kept
 			}
 			return "", nil, &InputError{fmt.Errorf("%s: the API server refuses it with %s %s: %s", name, component, from, strings.Join(wrong, "; "))}
 		}
-		tell := func(format string, args ...any) { told = append(told, name+": "+fmt.Sprintf(format, args...)) }
+		tell := func(format string, args ...any) { notes = append(notes, name+": "+fmt.Sprintf(format, args...)) }
 		served := old.Served(o)
 		switch version := o.GetAPIVersion(); {
 		case len(served) == 0 || slices.Contains(served, version):
@@ -73,7 +73,7 @@ func CheckManifests(ctx context.Context, component, from, to, text string) (kept
 		}
 		documents = append(documents, string(document))
 	}
-	return strings.Join(documents, "---\n"), told, nil
+	return strings.Join(documents, "---\n"), notes, nil
 }
 
 // typesOf are a component's own types at a version: from MetalLB's chart, or from the source of Cilium's operator.

@@ -35,7 +35,7 @@ func (v *Values) adaptMetalLB(ctx context.Context, from, to *chart.Chart, users 
 	}
 	v.rendered = Charts{ConfigMap: "controller and speaker", From: len(before), Changes: []Change{}, Defaults: []Effective{}}
 	after, err := metalLBOf(to, users, true)
-	if refused, is := errors.AsType[*chart.RefusedError](err); is {
+	if refused, ok := errors.AsType[*chart.RefusedError](err); ok {
 		v.rendered.Refused = refused.Why
 		return nil
 	}
@@ -60,7 +60,7 @@ func metalLBOf(c *chart.Chart, values map[string]any, upgrade bool) (map[string]
 		return nil, err
 	}
 	settings := map[string]string{}
-	of := func(spec corev1.PodSpec) {
+	add := func(spec corev1.PodSpec) {
 		for _, c := range spec.Containers {
 			for _, arg := range c.Args {
 				flag, value, _ := strings.Cut(arg, "=")
@@ -81,14 +81,14 @@ func metalLBOf(c *chart.Chart, values map[string]any, upgrade bool) (map[string]
 		case "DaemonSet", "Deployment": // both have spec.template
 			var set appsv1.DaemonSet
 			err = runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &set)
-			of(set.Spec.Template.Spec)
+			add(set.Spec.Template.Spec)
 		case "ConfigMap":
 			var files corev1.ConfigMap
 			err = runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &files)
 			for file, text := range files.Data {
 				for line := range strings.Lines(text) {
-					key, value, is := strings.Cut(strings.TrimSpace(line), "=")
-					if is && !strings.HasPrefix(key, "#") {
+					key, value, ok := strings.Cut(strings.TrimSpace(line), "=")
+					if ok && !strings.HasPrefix(key, "#") {
 						settings[file+" "+key] = strings.Join(strings.Fields(strings.Trim(value, `"`)), " ")
 					}
 				}

@@ -260,13 +260,13 @@ func (i Incident) row(from, to string) Row {
 		r.Says += fmt.Sprintf("; %s refuses the incident's configuration: %s", to, i.To.Why)
 		r.State = Warning
 	}
-	if i.known() {
+	if i.isKnown() {
 		r.Says += ", by an earlier run"
 	}
 	return r
 }
 
-func (i Incident) known() bool { return i.From.Known || i.To.Known }
+func (i Incident) isKnown() bool { return i.From.Known || i.To.Known }
 
 func (s Seen) cell() string {
 	switch {

@@ -131,19 +131,19 @@ func TestOtherwise(t *testing.T) {
 func TestJudge(t *testing.T) {
 	type measures = *upgrade.Measures
 	incidents := func(from, to string) func(*Inputs) {
-		return func(in *Inputs) { in.Incidents = []Incident{incident(from, to)} }
+		return func(inputs *Inputs) { inputs.Incidents = []Incident{incident(from, to)} }
 	}
 	ofUpgrade := func(to string) func(*Inputs) {
-		return func(in *Inputs) {
+		return func(inputs *Inputs) {
 			i := incident("", to)
 			i.OfUpgrade, i.From = true, Seen{}
-			in.Incidents = []Incident{i}
+			inputs.Incidents = []Incident{i}
 		}
 	}
 	configured := func(c Configuration) func(*Inputs) {
-		return func(in *Inputs) {
+		return func(inputs *Inputs) {
 			c.Source, c.ConfigMap, c.Keys = "-", "kube-system/c", 2
-			in.Configuration = c
+			inputs.Configuration = c
 		}
 	}
 	drifted := func(kind configdrift.Kind, before, after, refused string) func(*Inputs) {
@@ -151,7 +151,7 @@ func TestJudge(t *testing.T) {
 		return configured(Configuration{RefusedTo: refused, Drifts: []configdrift.Drift{d}})
 	}
 	traffic := func(change func(measures)) func(*Inputs) {
-		return func(in *Inputs) { change(in.Upgrade.Measures) }
+		return func(inputs *Inputs) { change(inputs.Upgrade.Measures) }
 	}
 	eachPhase := func(change func(*upgrade.Phase)) func(*Inputs) {
 		return traffic(func(m measures) {
@@ -167,7 +167,7 @@ func TestJudge(t *testing.T) {
 	}
 	afterwards := func(p upgrade.Path) func(*Inputs) { return traffic(func(m measures) { m.Upgrade.After.Paths = on(p) }) }
 	atRest := func(p upgrade.Path, then func(*Inputs)) func(*Inputs) {
-		return func(in *Inputs) { in.Upgrade.Measures.Resting.Paths = on(p); then(in) }
+		return func(inputs *Inputs) { inputs.Upgrade.Measures.Resting.Paths = on(p); then(inputs) }
 	}
 	const atOnce = "upgrade, rollback at once"
 	undone := func(p upgrade.Path, notDone string) func(*Inputs) {
@@ -194,15 +194,15 @@ func TestJudge(t *testing.T) {
 		return p
 	}
 	// unserved is an upgrade from a version that answers nothing.
-	unserved := func(after, back upgrade.Path) func(*Inputs) {
+	unserved := func(upgradePath, back upgrade.Path) func(*Inputs) {
 		return atRest(lossy(10000, 50*time.Second), traffic(func(m measures) {
-			m.Upgrade.During.Paths, m.Upgrade.After.Paths = on(lossy(9000, 40*time.Second)), on(after)
+			m.Upgrade.During.Paths, m.Upgrade.After.Paths = on(lossy(9000, 40*time.Second)), on(upgradePath)
 			m.Upgrade.Restart.Phase.Paths = on(restarting(1000))
 			m.Back.During.Paths, m.Back.After.Paths = on(lossy(5000, 20*time.Second)), on(back)
 		}))
 	}
-	// known sets how many packets were sent, answered and not judged.
-	known := func(p upgrade.Path, sent, answered, notJudged int) upgrade.Path {
+	// withCounts sets how many packets were sent, answered and not judged.
+	withCounts := func(p upgrade.Path, sent, answered, notJudged int) upgrade.Path {
 		p.Sent, p.Answered, p.NotJudged = sent, answered, notJudged
 		return p
 	}
@@ -230,7 +230,7 @@ func TestJudge(t *testing.T) {
 		{"the new one is not, the old one is not affected", incidents("prevented", ""), Unknown, "not judged with 1.1.0: not published", "incident, flood", NotJudged},
 		{"the new one refuses the incident's configuration", incidents("reproduced", "refused"), Go, "1 fixed", "incident, flood", Warning},
 
-		{"an incident whose script runs with neither", func(in *Inputs) { in.Incidents[0].NotAsked = "it is built whole" },
+		{"an incident whose script runs with neither", func(inputs *Inputs) { inputs.Incidents[0].NotAsked = "it is built whole" },
 			Go, "no incident of the catalogue ran", "incident, flood", NotLookedAt},
 
 		{"it starts with the configuration", configured(Configuration{}), Go, "no key is known with which 1.1.0 does not start", "configuration, kube-system/c", Fine},
@@ -243,10 +243,10 @@ func TestJudge(t *testing.T) {
 		{"a key of another program", drifted(configdrift.Unknown, "", "", ""), Go, "", "configuration, read by neither", NotLookedAt},
 		{"the configuration could not be asked about", configured(Configuration{NotAsked: "not built", Decides: true}), Unknown, "parts that decide could not be judged: not built", "configuration, start", NotJudged},
 
-		{"a minor is skipped", func(in *Inputs) { in.Path.Skipped = []string{"1.0"} }, Go, "", "path, minors", Warning},
-		{"there is a newer release", func(in *Inputs) { in.Path.Newer = []Release{{Version: "1.1.1"}} }, Go, "", "path, releases", Warning},
+		{"a minor is skipped", func(inputs *Inputs) { inputs.Path.Skipped = []string{"1.0"} }, Go, "", "path, minors", Warning},
+		{"there is a newer release", func(inputs *Inputs) { inputs.Path.Newer = []Release{{Version: "1.1.1"}} }, Go, "", "path, releases", Warning},
 
-		{"no upgrade could be tried", func(in *Inputs) { in.Upgrade = Upgrade{Why: "no lab"} }, Unknown, "the upgrade under traffic: no lab", "upgrade, rollback", NotJudged},
+		{"no upgrade could be tried", func(inputs *Inputs) { inputs.Upgrade = Upgrade{Why: "no lab"} }, Unknown, "the upgrade under traffic: no lab", "upgrade, rollback", NotJudged},
 		{"a gap within bounds", during(lossy(10, time.Second)), Go, "a longest gap of 1s (pod to pod)", row, Fine},
 		{"a gap that is too long", during(lossy(5, 1001*time.Millisecond)),
 			NoGo, "during the upgrade nothing was answered for 1.001s (a->b; allowed: 1s)", row, Fails},
@@ -284,8 +284,8 @@ func TestJudge(t *testing.T) {
 			Unknown, "after the upgrade 1 of 10000 packets were lost (allowed: 0), which the loss at rest (2 of 10000 packets) may explain", row, NotJudged},
 		{"a rollback at once loses nothing", undone(clean(), ""), Go, "lost nothing", atOnce, Fine},
 		{"a rollback at once loses packets", undone(lossy(5000, 5*time.Second), ""), NoGo, "pod to pod: 5000 of 10000 packets were lost", atOnce, Fails},
-		{"what a rollback at once loses is not known", undone(known(clean(), 8999, 8999, 0), ""), Unknown, "too few packets were measured (8999 of 10000 packets were sent and judged)", atOnce, NotJudged},
-		{"one packet of a rollback at once is not known", undone(known(clean(), 10000, 9999, 1), ""), Unknown, "1 packets have no known outcome, which could exceed the threshold", atOnce, NotJudged},
+		{"what a rollback at once loses is not known", undone(withCounts(clean(), 8999, 8999, 0), ""), Unknown, "too few packets were measured (8999 of 10000 packets were sent and judged)", atOnce, NotJudged},
+		{"one packet of a rollback at once is not known", undone(withCounts(clean(), 10000, 9999, 1), ""), Unknown, "1 packets have no known outcome, which could exceed the threshold", atOnce, NotJudged},
 		{"a rollback at once that was not done", undone(clean(), "no such image"), Unknown, "as soon as that was ready: no such image", atOnce, NotJudged},
 		{"the old version does not serve a path, and the new one does", unserved(clean(), lossy(10000, 50*time.Second)), Go, "in the upgrade and the rollback; warnings: 1", row, Warning},
 		{"neither version serves a path", unserved(lossy(10000, 50*time.Second), lossy(10000, 50*time.Second)), Unknown, "which the loss at rest (10000 of 10000 packets) may explain", row, NotJudged},
@@ -294,15 +294,15 @@ func TestJudge(t *testing.T) {
 		{"a gap although the lab loses packets by itself",
 			atRest(lossy(2, 0), during(lossy(5, 2*time.Second))), NoGo, "at rest 2 of 10000 packets were lost", row, Fails},
 		{"connections break", traffic(func(m measures) { m.Upgrade.During.Paths[0].Broken = 2 }), Go, "warnings: 1", row, Warning},
-		{"packets were not sent", during(known(clean(), 8999, 8999, 0)),
+		{"packets were not sent", during(withCounts(clean(), 8999, 8999, 0)),
 			Unknown, "too few packets were measured (8999 of 10000 packets were sent and judged)", row, NotJudged},
-		{"a few packets were not sent", during(known(clean(), 9000, 9000, 0)), Go, "", row, Fine},
-		{"packets were not sent, and enough was lost", during(known(lossy(20, 0), 10000, 5000, 0)), NoGo, "20 of 5020 packets", row, Fails},
-		{"packets without a known outcome", during(known(clean(), 10000, 9980, 20)),
+		{"a few packets were not sent", during(withCounts(clean(), 9000, 9000, 0)), Go, "", row, Fine},
+		{"packets were not sent, and enough was lost", during(withCounts(lossy(20, 0), 10000, 5000, 0)), NoGo, "20 of 5020 packets", row, Fails},
+		{"packets without a known outcome", during(withCounts(clean(), 10000, 9980, 20)),
 			Unknown, "20 packets have no known outcome, which could exceed the threshold", row, NotJudged},
-		{"a few packets without a known outcome", during(known(clean(), 10000, 9992, 8)), Go, "", row, Fine},
+		{"a few packets without a known outcome", during(withCounts(clean(), 10000, 9992, 8)), Go, "", row, Fine},
 		{"one after it without a known outcome",
-			afterwards(known(clean(), 10000, 9999, 1)), Unknown, "after the upgrade 1 packets have no known outcome", row, NotJudged},
+			afterwards(withCounts(clean(), 10000, 9999, 1)), Unknown, "after the upgrade 1 packets have no known outcome", row, NotJudged},
 		{"a path that was not measured after it", traffic(func(m measures) { m.Upgrade.After.Paths = nil }), Unknown, "after the upgrade too few packets were measured (0 of 0", row, NotJudged},
 		{"a path that was not measured at rest", traffic(func(m measures) { m.Resting.Paths = nil }), Unknown, "its loss at rest is not known", row, NotJudged},
 		{"no path at all", eachPhase(func(p *upgrade.Phase) { p.Paths = nil }), Unknown, "no path had traffic", "upgrade, traffic", NotJudged},
@@ -311,7 +311,7 @@ func TestJudge(t *testing.T) {
 			m.Stopped, m.Upgrade.Ends = "node2 is not ready", "thing on node2 ended 3 times, with status 1: no such flag"
 		}), NoGo, "1.1.0 does not start: thing on node2 ended 3 times, with status 1: no such flag", "upgrade, rollout", Fails},
 		{"no upgrade", traffic(func(m measures) { m.Upgrade, m.Back, m.Stopped = nil, nil, "no lab" }), Unknown, "the upgrade did not run: no lab", "upgrade, rollout", NotJudged},
-		{"an upgrade that broke on the way", func(in *Inputs) { in.Upgrade.Why = "the lab does not go down" }, Unknown, "the lab does not go down", "upgrade, rollout", NotJudged},
+		{"an upgrade that broke on the way", func(inputs *Inputs) { inputs.Upgrade.Why = "the lab does not go down" }, Unknown, "the lab does not go down", "upgrade, rollout", NotJudged},
 		{"a route is withdrawn", traffic(func(m measures) { m.Upgrade.During.Routers[0].Withdrawals = []string{"10.0.0.0/24"} }), Go, "warnings: 1", "upgrade, router tor", Warning},
 		{"a router was not polled", traffic(func(m measures) { m.Back.During.Routers[0].Polls = 50 }),
 			Go, untried, "upgrade, router tor", NotJudged},
@@ -363,14 +363,14 @@ func TestJudge(t *testing.T) {
 			m.Upgrade.During.Paths[0].LostIn = []upgrade.LostIn{{Step: "1.0.0 restarted on node2", Lost: 5, LongestGapMS: 1500}}
 		}), NoGo, "during the upgrade packets were lost in these steps: 1.0.0 restarted on node2 (5, gap 1.5s)", row, Fails},
 
-		{"a failure outweighs an unknown", func(in *Inputs) {
-			in.Incidents, in.Upgrade = append(in.Incidents, incident("prevented", "reproduced")), Upgrade{Why: "no lab"}
+		{"a failure outweighs an unknown", func(inputs *Inputs) {
+			inputs.Incidents, inputs.Upgrade = append(inputs.Incidents, incident("prevented", "reproduced")), Upgrade{Why: "no lab"}
 		}, NoGo, "is introduced", "upgrade, rollout", NotJudged},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			in := fine()
-			test.change(&in)
-			q := Judge(in, bounds, again)
+			inputs := fine()
+			test.change(&inputs)
+			q := Judge(inputs, bounds, again)
 			must.Equal(t, q.Why, [...]any{test.verdict, 0}, [...]any{q.Verdict, strings.Count(q.Why, "\n")})
 			must.Contain(t, q.Why, test.why)
 			found := slices.ContainsFunc(q.Rows, func(r Row) bool { return r.Title() == test.row && r.State == test.state })
@@ -383,19 +383,19 @@ func TestJudge(t *testing.T) {
 }
 
 func TestBuiltOtherwise(t *testing.T) {
-	in := fine()
-	in.Built = map[string]string{"1.1.0": "whole, with x.dev/d v1.1.0 for v1.0.0"}
+	inputs := fine()
+	inputs.Built = map[string]string{"1.1.0": "whole, with x.dev/d v1.1.0 for v1.0.0"}
 	want := "c 1.1.0 as the vendor builds it: here it is whole, with x.dev/d v1.1.0 for v1.0.0"
-	must.Equal(t, want, true, slices.Contains(Judge(in, bounds, again).NotTested, want))
+	must.Equal(t, want, true, slices.Contains(Judge(inputs, bounds, again).NotTested, want))
 }
 
 func TestStillThereComesFirst(t *testing.T) {
-	in := fine()
-	in.Incidents = []Incident{incident("prevented", "reproduced"), incident("reproduced", "reproduced")}
-	q := Judge(in, bounds, again)
-	of := [...]any{q.Rows[0].State, q.Inputs.Incidents[1].Outcome, q.Verdict}
-	must.Equal(t, q.Rows[0], [...]any{Warning, advise.StillThere, NoGo}, of)
-	must.Equal(t, "the inputs", "", in.Incidents[0].Outcome)
+	inputs := fine()
+	inputs.Incidents = []Incident{incident("prevented", "reproduced"), incident("reproduced", "reproduced")}
+	q := Judge(inputs, bounds, again)
+	got := [...]any{q.Rows[0].State, q.Inputs.Incidents[1].Outcome, q.Verdict}
+	must.Equal(t, q.Rows[0], [...]any{Warning, advise.StillThere, NoGo}, got)
+	must.Equal(t, "the inputs", "", inputs.Incidents[0].Outcome)
 	for _, r := range q.Rows {
 		if r.State == Fails { // failed rows have a remedy
 			must.Equal(t, r, [...]bool{true, true}, [...]bool{r.Remedy != "", r.Issue != ""})
@@ -428,13 +428,13 @@ func TestPathOf(t *testing.T) {
 }
 
 func whole() Qualification {
-	in := fine()
-	still, of := incident("reproduced", "reproduced"), incident("", "reproduced")
-	still.Name, of.Name = "drought", "spill"
-	of.OfUpgrade, of.From = true, Seen{}
-	in.Incidents = append(in.Incidents, still, of, incident("", ""))
-	in.Path = Path{Skipped: []string{"1.0"}, Newer: []Release{{"1.1.1", true}}, Unlisted: []string{}, NotListed: []string{}}
-	in.Configuration = Configuration{
+	inputs := fine()
+	still, upgradeIncident := incident("reproduced", "reproduced"), incident("", "reproduced")
+	still.Name, upgradeIncident.Name = "drought", "spill"
+	upgradeIncident.OfUpgrade, upgradeIncident.From = true, Seen{}
+	inputs.Incidents = append(inputs.Incidents, still, upgradeIncident, incident("", ""))
+	inputs.Path = Path{Skipped: []string{"1.0"}, Newer: []Release{{"1.1.1", true}}, Unlisted: []string{}, NotListed: []string{}}
+	inputs.Configuration = Configuration{
 		Source: "c.yaml", ConfigMap: "kube-system/c", Keys: 3, RefusedTo: "key is not set | and <must> be",
 		Drifts: []configdrift.Drift{
 			{Key: "key", Kind: configdrift.Missing, After: configdrift.Refused, Says: "key is not set: 1.1.0 does not start."},
@@ -443,12 +443,12 @@ func whole() Qualification {
 			{Key: "theirs", Kind: configdrift.Unknown, Says: "theirs is set."},
 		},
 	}
-	m := in.Upgrade.Measures
+	m := inputs.Upgrade.Measures
 	m.Upgrade.During.Paths = []upgrade.Path{lossy(30, 1500*time.Millisecond)}
 	m.Upgrade.During.Routers[0].NextHops = []string{"10.0.0.0/24"}
 	m.Back.During.Paths[0].Broken = 1
 	m.Left = []upgrade.Difference{{Node: "node1", Kind: "rule", What: "-A X -j Y", Added: true}}
-	q := Judge(in, bounds, again)
+	q := Judge(inputs, bounds, again)
 	q.Began, q.TookMS, q.Relapse = begun, 4000, "(devel) sha256:0"
 	return q
 }
@@ -545,11 +545,11 @@ func FuzzReadConfigMap(f *testing.F) {
 
 // A value that the new version may refuse makes the verdict UNKNOWN.
 func TestBadValueIsNotJudged(t *testing.T) {
-	in := Inputs{From: "1.0.0", To: "1.1.0", Configuration: Configuration{Keys: 1, Drifts: []configdrift.Drift{
+	inputs := Inputs{From: "1.0.0", To: "1.1.0", Configuration: Configuration{Keys: 1, Drifts: []configdrift.Drift{
 		{Key: "k", Kind: configdrift.BadValue, Before: "1", After: configdrift.NotKnown, Says: "k is set to x."},
 	}}}
-	r, _ := each.First(Judge(in, bounds, again).Rows, func(r Row) bool { return r.Name == "k" })
+	r, _ := each.First(Judge(inputs, bounds, again).Rows, func(r Row) bool { return r.Name == "k" })
 	must.Equal(t, r, [...]any{NotJudged, true}, [...]any{r.State, r.Decides})
-	v, _ := conclude(in.configuration())
+	v, _ := conclude(inputs.configuration())
 	must.Equal(t, "", Unknown, v)
 }

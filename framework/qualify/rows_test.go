@@ -11,10 +11,10 @@ import (
 )
 
 func TestFailoverRow(t *testing.T) {
-	moved := func(after, gap time.Duration) upgrade.Failover {
+	moved := func(delay, gap time.Duration) upgrade.Failover {
 		return upgrade.Failover{
-			Name: "lost", From: "worker1", To: "worker2", AnsweredMS: (after - 100*time.Millisecond).Milliseconds(),
-			MovedMS: after.Milliseconds(), Announced: 4, Paths: []upgrade.Path{lossy(20, gap)},
+			Name: "lost", From: "worker1", To: "worker2", AnsweredMS: (delay - 100*time.Millisecond).Milliseconds(),
+			MovedMS: delay.Milliseconds(), Announced: 4, Paths: []upgrade.Path{lossy(20, gap)},
 		}
 	}
 	leased := func(gap time.Duration) upgrade.Failover {
@@ -48,12 +48,12 @@ func TestFailoverRow(t *testing.T) {
 		{"not tried with both", []upgrade.Failover{moved(2*time.Second, 3*time.Second)}, NotJudged, Unknown, "worker2 in 2s, gap 3s", "", "not tried"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			in := fine()
+			inputs := fine()
 			for i, version := range []string{"1.0.0", "1.1.0"}[:len(test.tried)] {
 				test.tried[i].Version = version
 			}
-			in.Upgrade.Measures.Failovers = test.tried
-			q := Judge(in, bounds, again)
+			inputs.Upgrade.Measures.Failovers = test.tried
+			q := Judge(inputs, bounds, again)
 			r, _ := each.First(q.Rows, func(r Row) bool { return r.Name == "lost" })
 			want := [...]any{test.state, test.from, test.to, test.verdict}
 			must.Equal(t, q.Heading(), want, [...]any{r.State, r.From, r.To, q.Verdict})
@@ -66,8 +66,8 @@ func TestFailoverRow(t *testing.T) {
 // run.
 func TestSources(t *testing.T) {
 	const path = "source address"
-	source := func(address, of string, packets int) upgrade.Source {
-		return upgrade.Source{Probe: "a->b", Address: netip.MustParseAddr(address), Of: of, Packets: packets}
+	source := func(address, owner string, packets int) upgrade.Source {
+		return upgrade.Source{Probe: "a->b", Address: netip.MustParseAddr(address), Of: owner, Packets: packets}
 	}
 	node, pod := source("10.0.0.1", upgrade.OfNode, 9000), source("10.1.0.1", upgrade.OfPod, 9000)
 	few, many := source("10.1.0.1", upgrade.OfPod, 10), source("10.1.0.1", upgrade.OfPod, 11)
@@ -97,9 +97,9 @@ func TestSources(t *testing.T) {
 		{"the path is not measured", phases{}, Go, "lost nothing", NotLookedAt, "is not checked: it runs slices"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			in := fine()
-			in.Incidents[0].NotAsked, in.Incidents[0].AnsweredBy = "it runs slices", path
-			m := in.Upgrade.Measures
+			inputs := fine()
+			inputs.Incidents[0].NotAsked, inputs.Incidents[0].AnsweredBy = "it runs slices", path
+			m := inputs.Upgrade.Measures
 			for phase, seen := range map[*upgrade.Phase][]upgrade.Source{
 				&m.Resting: test.phases.resting, &m.Upgrade.During: test.phases.during, &m.Upgrade.After: test.phases.after,
 				&m.Back.During: test.phases.back, &m.Back.After: test.phases.backAfter,
@@ -108,7 +108,7 @@ func TestSources(t *testing.T) {
 				p.Name, p.Sources = path, seen
 				phase.Paths = append(phase.Paths, p)
 			}
-			q := Judge(in, bounds, again)
+			q := Judge(inputs, bounds, again)
 			must.Equal(t, q.Why, test.verdict, q.Verdict)
 			must.Contain(t, q.Why, test.why)
 			r, _ := each.First(q.Rows, func(r Row) bool { return r.Part == PartIncident })

@@ -52,7 +52,7 @@ type Runner struct {
 	Relapse  string          // which program does it
 	Progress engine.Progress // not nil
 
-	in         Inputs
+	inputs     Inputs
 	trials     []trial
 	refs       map[string]string // an image of each version
 	catalogue  *images.Catalogue // has the refs; nil before LookUp
@@ -70,7 +70,7 @@ type Parts interface {
 	// Incident makes a lab for a scenario; at is the scenario at a version.
 	Incident(s framework.Scenario, at func(version string) (framework.Scenario, error)) VersionLab
 	// Configuration asks both versions of the inputs about a configuration.
-	Configuration(ctx context.Context, in Inputs, config ConfigMap) (Configuration, error)
+	Configuration(ctx context.Context, inputs Inputs, config ConfigMap) (Configuration, error)
 	// Upgrade makes an upgrade on a lab under traffic, and back. Its record and evidence go into a folder.
 	Upgrade(ctx context.Context, u upgrade.Upgrade, from, to, dir string) (upgrade.Measures, error)
 	// Recorded returns the measures of the record that Upgrade left in a folder.
@@ -118,16 +118,16 @@ func New(q Request, all []framework.Scenario) (*Runner, error) {
 
 // recall takes results of earlier runs, with IPv4 alone, in place of runs. It skips contradictions to scenarios.
 func (r *Runner) recall(all []framework.Scenario) error {
-	if len(r.Known) == 0 || len(r.trials) == 0 || r.in.Family != "" {
+	if len(r.Known) == 0 || len(r.trials) == 0 || r.inputs.Family != "" {
 		return nil
 	}
-	known, err := advise.Advise(each.Of(all, advise.Of), r.Known, r.Component, r.From, r.To, nil)
+	advice, err := advise.Advise(each.Of(all, advise.Of), r.Known, r.Component, r.From, r.To, nil)
 	if err != nil {
 		return err
 	}
-	for _, k := range known.Incidents {
-		for n := range r.in.Incidents {
-			i := &r.in.Incidents[n]
+	for _, k := range advice.Incidents {
+		for n := range r.inputs.Incidents {
+			i := &r.inputs.Incidents[n]
 			for _, result := range k.Here {
 				seen := Seen{Outcome: bisect.OutcomeOf(framework.Verdict(result.Verdict)), Verdict: result.Verdict, Why: result.String(), Known: true}
 				recorded, there := each.First(k.Recorded, func(r advise.Known) bool { return r.From == result.From && r.To == result.To })
@@ -173,23 +173,23 @@ func (r *Runner) Fit() (err error) {
 
 // plan puts every part into the inputs, as not run yet.
 func (r *Runner) plan() error {
-	r.in = Inputs{
+	r.inputs = Inputs{
 		Component: r.Component, From: r.From, To: r.To, Subnets: r.Subnets,
 		Mode: r.declared.Mode, Under: r.declared.Under, Replaced: slices.Concat(r.Told, r.declared.Replaced), Upgrade: Upgrade{Why: notRun},
 	}
 	if r.declared.Topology.Dual {
-		r.in.Family = framework.Dual
+		r.inputs.Family = framework.Dual
 	}
 	if other := r.declared.Otherwise; other != nil {
-		r.in.Otherwise = &Otherwise{other.Under, Upgrade{Why: notRun}}
+		r.inputs.Otherwise = &Otherwise{other.Under, Upgrade{Why: notRun}}
 	}
 	text, err := json.Marshal(r.settings())
 	if err != nil {
 		return fmt.Errorf("identifying the settings of the upgrade: %w", err)
 	}
-	r.in.Settings = fmt.Sprintf("%x", sha256.Sum256(text)) // values may hold secrets, and are not stored
+	r.inputs.Settings = fmt.Sprintf("%x", sha256.Sum256(text)) // values may hold secrets, and are not stored
 	if len(r.trials) == 0 {
-		r.in.LeftOut = []string{"no incident of the catalogue is about " + r.Component}
+		r.inputs.LeftOut = []string{"no incident of the catalogue is about " + r.Component}
 	}
 	r.trials = slices.DeleteFunc(r.trials, func(t trial) bool {
 		if r.Values == nil {
@@ -199,7 +199,7 @@ func (r *Runner) plan() error {
 		if why == "" {
 			return false
 		}
-		r.in.LeftOut = append(r.in.LeftOut, fmt.Sprintf("%s cannot happen with your values: %s", t.scenario.Incident.Name, why))
+		r.inputs.LeftOut = append(r.inputs.LeftOut, fmt.Sprintf("%s cannot happen with your values: %s", t.scenario.Incident.Name, why))
 		return true
 	})
 	for _, t := range r.trials {
@@ -207,13 +207,13 @@ func (r *Runner) plan() error {
 		if err != nil {
 			return err
 		}
-		r.in.Incidents = append(r.in.Incidents, i)
+		r.inputs.Incidents = append(r.inputs.Incidents, i)
 	}
-	c := &r.in.Configuration
+	c := &r.inputs.Configuration
 	switch _, readable := ConfigMapOf(r.Component); {
 	case r.Values != nil:
-		r.in.Values = r.Values
-		if r.in.Family == "" {
+		r.inputs.Values = r.Values
+		if r.inputs.Family == "" {
 			r.Values.Parts = slices.DeleteFunc(r.Values.Parts, func(p labvalues.Part) bool { return p.Name == labvalues.DualStack })
 		}
 		c.Source, c.Charts, c.Drifts = strings.Join(r.Values.Sources, ", "), &r.Values.rendered, r.Values.refusals
@@ -232,10 +232,10 @@ func (r *Runner) plan() error {
 		c.Source, c.ConfigMap, c.Keys = r.Source, r.Config.String(), len(r.Config.Data)
 	}
 	if !r.upgradable {
-		r.in.Upgrade.Why = "this version of relapse has no upgrade of " + r.Component
+		r.inputs.Upgrade.Why = "this version of relapse has no upgrade of " + r.Component
 	}
 	if c.Charts != nil && c.Charts.Refused != "" {
-		r.upgradable, r.in.Upgrade.Why, r.in.Otherwise = false, "the chart of "+r.To+" refuses the values: "+c.Charts.Refused, nil
+		r.upgradable, r.inputs.Upgrade.Why, r.inputs.Otherwise = false, "the chart of "+r.To+" refuses the values: "+c.Charts.Refused, nil
 	}
 	return nil
 }
@@ -261,7 +261,7 @@ func (r *Runner) LookUp(ctx context.Context, c *images.Catalogue) error {
 	if err != nil {
 		return err
 	}
-	r.in.Path = PathOf(releases, r.From, r.To)
+	r.inputs.Path = PathOf(releases, r.From, r.To)
 	return nil
 }
 
@@ -294,21 +294,21 @@ func (r *Runner) Resume(dir string) error {
 	if (was.Values == nil) != (r.Values == nil) || r.Values != nil && !slices.Equal(was.Values.Sources, r.Values.Sources) {
 		return fmt.Errorf("%s is of other values: give the same files with --values", dir)
 	}
-	if was.Values == nil && was.Configuration.Source != "" && r.in.Configuration.Source == "" {
+	if was.Values == nil && was.Configuration.Source != "" && r.inputs.Configuration.Source == "" {
 		given := "the ConfigMap " + was.Configuration.ConfigMap + ": give it again with --config"
 		if was.Configuration.ConfigMap == "" {
 			given = "the settings in " + was.Configuration.Source + ": give them again"
 		}
 		return fmt.Errorf("%s also has %s", dir, given)
 	}
-	if was.Mode != r.in.Mode {
-		return fmt.Errorf("%s is of mode %s, not of %s", dir, was.Mode, r.in.Mode)
+	if was.Mode != r.inputs.Mode {
+		return fmt.Errorf("%s is of mode %s, not of %s", dir, was.Mode, r.inputs.Mode)
 	}
-	if was.Family != r.in.Family {
-		return fmt.Errorf("%s is of the families %s, not of %s", dir, cmp.Or(was.Family, "ipv4"), cmp.Or(r.in.Family, "ipv4"))
+	if was.Family != r.inputs.Family {
+		return fmt.Errorf("%s is of the families %s, not of %s", dir, cmp.Or(was.Family, "ipv4"), cmp.Or(r.inputs.Family, "ipv4"))
 	}
-	for n := range r.in.Incidents {
-		now := &r.in.Incidents[n]
+	for n := range r.inputs.Incidents {
+		now := &r.inputs.Incidents[n]
 		then, _ := each.First(was.Incidents, func(i Incident) bool { return i.Name == now.Name })
 		for seen, earlier := range map[*Seen]Seen{&now.From: then.From, &now.To: then.To} {
 			if earlier.Verdict != "" && !earlier.Known { // other versions may be available, or build, by now
@@ -316,11 +316,11 @@ func (r *Runner) Resume(dir string) error {
 			}
 		}
 	}
-	if was.Upgrade.Measures != nil && was.Upgrade.Why == "" && was.Settings == r.in.Settings { // or it is measured again
-		r.in.Upgrade = was.Upgrade
+	if was.Upgrade.Measures != nil && was.Upgrade.Why == "" && was.Settings == r.inputs.Settings { // or it is measured again
+		r.inputs.Upgrade = was.Upgrade
 	}
-	if o := was.Otherwise; o != nil && o.Measures != nil && o.Why == "" && was.Settings == r.in.Settings && r.in.Otherwise != nil {
-		r.in.Otherwise = o
+	if o := was.Otherwise; o != nil && o.Measures != nil && o.Why == "" && was.Settings == r.inputs.Settings && r.inputs.Otherwise != nil {
+		r.inputs.Otherwise = o
 	}
 	r.earlier, r.Dir = &earlier, dir
 	return nil
@@ -337,30 +337,30 @@ func (r *Runner) WritePlan(out io.Writer) {
 	fmt.Fprintf(out, "qualify %s %s to %s\n", r.Component, r.From, r.To)
 	r.writeSubnets(out)
 	line := func(name, text string) { fmt.Fprintf(out, "  %-14s %s\n", name, text) }
-	for _, row := range r.in.Path.rows(r.From, r.To) {
+	for _, row := range r.inputs.Path.rows(r.From, r.To) {
 		line(row.Name, row.Says)
 	}
 	if r.Values != nil {
 		r.Values.write(line)
 	}
-	if c := r.in.Configuration; c.Charts != nil {
+	if c := r.inputs.Configuration; c.Charts != nil {
 		line(PartConfiguration, fmt.Sprintf("%s of both charts, from %s", c.Charts.ConfigMap, c.Source))
 	} else if c.Decides {
 		line(PartConfiguration, fmt.Sprintf("%s, %d keys, compared by what the vendor states of %s and %s", c.ConfigMap, c.Keys, r.From, r.To))
 	} else {
 		line(PartConfiguration, c.NotAsked)
 	}
-	for _, why := range r.in.LeftOut {
+	for _, why := range r.inputs.LeftOut {
 		line(PartIncident, why)
 	}
 	for n, t := range r.trials {
-		if why := r.in.Incidents[n].NotAsked; why != "" {
+		if why := r.inputs.Incidents[n].NotAsked; why != "" {
 			line(PartIncident, fmt.Sprintf("%s is not checked: %s", t.scenario.Incident.Name, why))
 			continue
 		}
 		line(PartIncident, t.String())
 		for _, version := range t.versions() {
-			switch seen := t.seen(&r.in.Incidents[n], version); {
+			switch seen := t.seen(&r.inputs.Incidents[n], version); {
 			case seen.Known:
 				line("", fmt.Sprintf("  %s is known, and not run (--fresh runs it): %s", version, seen.Why))
 			case seen.Verdict != "":
@@ -370,34 +370,34 @@ func (r *Runner) WritePlan(out io.Writer) {
 	}
 	switch {
 	case !r.upgradable:
-		line(PartUpgrade, r.in.Upgrade.Why)
-	case r.in.Upgrade.Measures != nil:
+		line(PartUpgrade, r.inputs.Upgrade.Why)
+	case r.inputs.Upgrade.Measures != nil:
 		line(PartUpgrade, "measured in the earlier run, whose record is judged again")
 	default:
 		line(PartUpgrade, fmt.Sprintf("from %[1]s to %[2]s on a lab under traffic, node by node, and back; "+
 			"in the middle of both an agent that is not replaced yet is restarted; "+
 			"at last one node gets %[2]s, and %[1]s again at once", r.From, r.To))
 	}
-	if r.in.Mode != "" {
-		line("", "mode "+r.in.Mode)
+	if r.inputs.Mode != "" {
+		line("", "mode "+r.inputs.Mode)
 	}
-	if r.in.Family != "" {
+	if r.inputs.Family != "" {
 		line("", withBoth+": each path of IPv4 has one of IPv6 beside it")
 	}
-	if r.in.Under != "" {
-		line("", r.in.Under)
+	if r.inputs.Under != "" {
+		line("", r.inputs.Under)
 	}
-	if r.in.Otherwise != nil {
-		line("", "and once more "+r.in.Otherwise.Under)
+	if r.inputs.Otherwise != nil {
+		line("", "and once more "+r.inputs.Otherwise.Under)
 	}
-	for _, what := range r.in.Replaced {
+	for _, what := range r.inputs.Replaced {
 		line("", what)
 	}
 }
 
 // Result judges the results so far.
 func (r *Runner) Result() Qualification {
-	q := Judge(r.in, r.Thresholds, r.Command)
+	q := Judge(r.inputs, r.Thresholds, r.Command)
 	q.Began, q.TookMS, q.Relapse = r.began, time.Since(r.began).Milliseconds(), r.Relapse
 	if r.earlier != nil {
 		q.Began, q.TookMS = r.earlier.Began, q.TookMS+r.earlier.TookMS
@@ -426,10 +426,10 @@ func (r *Runner) Run(ctx context.Context, p Parts) error {
 		return err
 	}
 	for n, t := range r.trials {
-		if r.in.Incidents[n].NotAsked != "" {
+		if r.inputs.Incidents[n].NotAsked != "" {
 			continue
 		}
-		if err := r.try(ctx, p, t, &r.in.Incidents[n]); err != nil {
+		if err := r.try(ctx, p, t, &r.inputs.Incidents[n]); err != nil {
 			return err
 		}
 	}
@@ -444,32 +444,32 @@ func (r *Runner) upgrades(ctx context.Context, p Parts) error {
 	if !r.upgradable {
 		return nil
 	}
-	if err := r.upgrade(ctx, p, r.declared, &r.in.Upgrade, PartUpgrade); err != nil {
+	if err := r.upgrade(ctx, p, r.declared, &r.inputs.Upgrade, PartUpgrade); err != nil {
 		return err
 	}
 	if err := r.save(); err != nil {
 		return err
 	}
-	if r.in.Otherwise != nil {
-		if err := r.upgrade(ctx, p, *r.declared.Otherwise, &r.in.Otherwise.Upgrade, PartOtherwise); err != nil {
+	if r.inputs.Otherwise != nil {
+		if err := r.upgrade(ctx, p, *r.declared.Otherwise, &r.inputs.Otherwise.Upgrade, PartOtherwise); err != nil {
 			return err
 		}
 	}
-	in := r.in
-	in.Incidents = nil // their verdicts may be an earlier run's
-	if q := Judge(in, r.Thresholds, r.Command); q.Verdict == NoGo {
+	inputs := r.inputs
+	inputs.Incidents = nil // their verdicts may be an earlier run's
+	if q := Judge(inputs, r.Thresholds, r.Command); q.Verdict == NoGo {
 		r.Progress.Note(scope, "certain, whatever the incidents say: "+q.Heading())
 	}
 	return r.save()
 }
 
 // upgrade measures the upgrade, or judges a resumed upgrade's record again: an older relapse may have stored measures.
-func (r *Runner) upgrade(ctx context.Context, p Parts, u upgrade.Upgrade, in *Upgrade, folder string) error {
+func (r *Runner) upgrade(ctx context.Context, p Parts, u upgrade.Upgrade, result *Upgrade, folder string) error {
 	dir := filepath.Join(r.Dir, folder)
-	if in.Measures != nil {
+	if result.Measures != nil {
 		m, err := p.Recorded(u, r.From, r.To, dir)
 		if err == nil {
-			in.Measures = &m
+			result.Measures = &m
 			return nil
 		}
 		r.Progress.Note(scope, "the upgrade is measured again, because its record cannot be judged: "+firstLine(err))
@@ -478,9 +478,9 @@ func (r *Runner) upgrade(ctx context.Context, p Parts, u upgrade.Upgrade, in *Up
 	if err := r.keep(ctx, p, err); err != nil {
 		return err
 	}
-	*in = Upgrade{Measures: &m}
+	*result = Upgrade{Measures: &m}
 	if err != nil {
-		in.Why = firstLine(err)
+		result.Why = firstLine(err)
 	}
 	return nil
 }
@@ -494,7 +494,7 @@ func (r *Runner) checkAvailable(ctx context.Context, p Parts) error {
 		ended := r.Progress.Step(scope, version+" is available")
 		err := p.Available(ctx, r.refs[version])
 		ended(err)
-		if upgrades := r.upgradable && r.in.Upgrade.Measures == nil; !upgrades || !errors.As(err, new(*images.NotPublishedError)) {
+		if upgrades := r.upgradable && r.inputs.Upgrade.Measures == nil; !upgrades || !errors.As(err, new(*images.NotPublishedError)) {
 			err = onlyNotPublished(err)
 		}
 		missing = append(missing, err)
@@ -522,10 +522,10 @@ func (r *Runner) noteBuilt() error {
 		if differs == "" {
 			continue
 		}
-		if r.in.Built == nil {
-			r.in.Built = map[string]string{}
+		if r.inputs.Built == nil {
+			r.inputs.Built = map[string]string{}
 		}
-		if r.in.Built[version], err = recipe.Packaging(); err != nil {
+		if r.inputs.Built[version], err = recipe.Packaging(); err != nil {
 			return err
 		}
 	}
@@ -533,18 +533,18 @@ func (r *Runner) noteBuilt() error {
 }
 
 func (r *Runner) askConfiguration(ctx context.Context, p Parts) error {
-	if !r.in.Configuration.Decides {
+	if !r.inputs.Configuration.Decides {
 		return nil
 	}
-	c, err := p.Configuration(ctx, r.in, *r.Config)
+	c, err := p.Configuration(ctx, r.inputs, *r.Config)
 	if err := r.keep(ctx, p, err); err != nil {
 		return err
 	}
 	if err != nil {
 		c.NotAsked, c.Decides = effect+firstLine(err), true
 	}
-	c.Source, c.ConfigMap, c.Keys = r.in.Configuration.Source, r.in.Configuration.ConfigMap, r.in.Configuration.Keys
-	r.in.Configuration = c
+	c.Source, c.ConfigMap, c.Keys = r.inputs.Configuration.Source, r.inputs.Configuration.ConfigMap, r.inputs.Configuration.Keys
+	r.inputs.Configuration = c
 	return r.save()
 }
 
@@ -599,7 +599,7 @@ func (r *Runner) keep(ctx context.Context, p Parts, err error) error {
 
 // onlyNotPublished returns err if the version itself is not published, and nil if it is a module that it requires.
 func onlyNotPublished(err error) error {
-	if missing, is := errors.AsType[*images.NotPublishedError](err); is && !missing.Required {
+	if missing, ok := errors.AsType[*images.NotPublishedError](err); ok && !missing.Required {
 		return err
 	}
 	return nil

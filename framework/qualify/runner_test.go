@@ -100,17 +100,17 @@ var noPath = Path{Skipped: []string{}, Newer: []Release{}, Unlisted: []string{},
 func qualified(t *testing.T) *Runner {
 	t.Helper()
 	r := must.Get(New(Request{Component: "cilium", From: "1.18.4", To: "1.19.3", Thresholds: bounds, Command: again}, catalogue))(t)
-	r.in.Path = noPath
+	r.inputs.Path = noPath
 	r.refs = map[string]string{"1.18.4": "1.18.4", "1.19.3": "1.19.3"}
 	r.Dir = must.Get(report.NewRun(t.TempDir(), "cilium", time.Now()))(t)
 	return r
 }
 
 func TestRun(t *testing.T) {
-	of := module.Version{Path: "x", Version: "v1.19.3"}
-	unpublished := &images.NotPublishedError{Module: of, Err: errors.New("403 Forbidden")}
-	required := &images.NotPublishedError{Module: of, Required: true, Err: errors.New("403 Forbidden")}
-	silent := &images.UnreachableError{Module: of, Err: errors.New("dial tcp: refused")}
+	version := module.Version{Path: "x", Version: "v1.19.3"}
+	unpublished := &images.NotPublishedError{Module: version, Err: errors.New("403 Forbidden")}
+	required := &images.NotPublishedError{Module: version, Required: true, Err: errors.New("403 Forbidden")}
+	silent := &images.UnreachableError{Module: version, Err: errors.New("dial tcp: refused")}
 	skipped := func(why string, err error) bisect.Step {
 		return bisect.Step{Outcome: bisect.Skipped, Why: why, Err: err}
 	}
@@ -181,9 +181,9 @@ func TestConfigurationIsRead(t *testing.T) {
 	} {
 		r := qualified(t)
 		r.Config, r.Source = &ConfigMap{Name: "c", Data: map[string]string{"masquerade": "false"}}, "-"
-		path := r.in.Path
+		path := r.inputs.Path
 		must.NoError(t, r.plan())
-		r.in.Path = path
+		r.inputs.Path = path
 		must.NoError(t, r.Run(t.Context(), &fakeParts{errs: map[string]error{"configuration": test.err}}))
 		must.Equal(t, "", test.want, r.Result().Heading())
 		must.Equal(t, r.Broken(), true, errors.Is(r.Broken(), test.err))
@@ -192,35 +192,35 @@ func TestConfigurationIsRead(t *testing.T) {
 
 // Incidents with results of earlier runs do not run again, and their results count.
 func TestKnownIncidents(t *testing.T) {
-	of := func(incident, from, to, verdict, under string) advise.Known {
+	result := func(incident, from, to, verdict, under string) advise.Known {
 		return advise.Known{Component: "cilium", Incident: incident, From: from, To: to, Verdict: verdict, Under: under, When: "2026-11-01", Report: "r/1"}
 	}
-	drain := of("node-drain", "1.18.4", "1.18.4", "prevented", "")
+	drain := result("node-drain", "1.18.4", "1.18.4", "prevented", "")
 	for _, test := range []struct {
-		name  string
-		known []advise.Known
-		asked []string // the parts that run
-		want  Verdict
-		says  string
+		name    string
+		results []advise.Known
+		asked   []string // the parts that run
+		want    Verdict
+		says    string
 	}{
 		{"one version", []advise.Known{drain}, []string{"node-drain 1.19.3", "masquerade-drift 1.19.3"}, Go,
 			"incident, node-drain with 1.18.4, now: an earlier run has shown it (--fresh runs it): prevented on 2026-11-01, r/1"},
-		{"all", []advise.Known{drain, of("node-drain", "1.19.3", "1.19.3", "missed", ""), of("masquerade-drift", "1.18.4", "1.19.3", "prevented", "")},
+		{"all", []advise.Known{drain, result("node-drain", "1.19.3", "1.19.3", "missed", ""), result("masquerade-drift", "1.18.4", "1.19.3", "prevented", "")},
 			nil, NoGo, "incident, masquerade-drift with 1.19.3, now: an earlier run has shown it"},
-		{"under a setting, and of other upgrades", []advise.Known{of("node-drain", "1.19.3", "1.19.3", "missed", "ipv6"),
-			of("masquerade-drift", "1.18.3", "1.19.3", "reproduced", "")}, []string{"node-drain 1.18.4", "node-drain 1.19.3", "masquerade-drift 1.19.3"}, Go, ""},
-		{"against the record", []advise.Known{of("masquerade-drift", "1.18.4", "1.19.3", "reproduced", "")},
+		{"under a setting, and of other upgrades", []advise.Known{result("node-drain", "1.19.3", "1.19.3", "missed", "ipv6"),
+			result("masquerade-drift", "1.18.3", "1.19.3", "reproduced", "")}, []string{"node-drain 1.18.4", "node-drain 1.19.3", "masquerade-drift 1.19.3"}, Go, ""},
+		{"against the record", []advise.Known{result("masquerade-drift", "1.18.4", "1.19.3", "reproduced", "")},
 			[]string{"node-drain 1.18.4", "node-drain 1.19.3", "masquerade-drift 1.19.3"}, Go, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := qualified(t)
-			r.Known = test.known
+			r.Known = test.results
 			all := slices.Clone(catalogue)
 			if test.name == "against the record" {
 				all[1].Variants = []framework.Variant{{Role: framework.Fixed, Components: map[string]string{"cilium.from": "1.18.4", "cilium.to": "1.19.3"}}}
 			}
 			must.NoError(t, r.recall(all))
-			must.Equal(t, "results before a run", 0, len(r.Result().known("")))
+			must.Equal(t, "results before a run", 0, len(r.Result().results("")))
 			p := &fakeParts{}
 			must.NoError(t, r.Run(t.Context(), p))
 			q := r.Result()
@@ -229,7 +229,7 @@ func TestKnownIncidents(t *testing.T) {
 			not := strings.Join(q.NotTested, "\n")
 			must.Contain(t, not, test.says)
 			must.Equal(t, not, test.says != "", strings.Contains(not, "earlier run"))
-			must.Equal(t, "results of this run", len(test.asked), len(q.known(""))-1)
+			must.Equal(t, "results of this run", len(test.asked), len(q.results(""))-1)
 		})
 	}
 }
@@ -291,9 +291,9 @@ func TestResume(t *testing.T) {
 	resume(&fakeParts{errs: map[string]error{"record": errors.New("no record")}}, nil, 1)
 	// An upgrade with other settings is not resumed.
 	other := qualified(t)
-	other.in.Settings = "others"
+	other.inputs.Settings = "others"
 	must.NoError(t, other.Resume(first.Dir))
-	must.Equal(t, "measures", nil, other.in.Upgrade.Measures)
+	must.Equal(t, "measures", nil, other.inputs.Upgrade.Measures)
 	var out strings.Builder
 	r.WritePlan(&out)
 	must.Contain(t, out.String(), "1.18.4: reproduced, from the earlier run", "measured in the earlier run")
@@ -306,10 +306,10 @@ func TestResumeIsRefused(t *testing.T) {
 		must.NoError(t, r.save())
 		return r.Dir
 	}
-	other := store(func(r *Runner) { r.in.To = "1.12.0" })
+	other := store(func(r *Runner) { r.inputs.To = "1.12.0" })
 	config := Configuration{Source: "-", ConfigMap: "kube-system/cilium-config"}
-	configured := store(func(r *Runner) { r.in.Configuration = config })
-	moved := store(func(r *Runner) { r.in.Subnets = netip.MustParsePrefix("10.200.0.0/16") })
+	configured := store(func(r *Runner) { r.inputs.Configuration = config })
+	moved := store(func(r *Runner) { r.inputs.Subnets = netip.MustParsePrefix("10.200.0.0/16") })
 	broken, empty := t.TempDir(), t.TempDir()
 	must.Write(t, filepath.Join(broken, FileJSON), `{"schema":"relapse.report/v2"}`)
 	for _, test := range []struct{ name, dir, says string }{
@@ -329,7 +329,7 @@ func TestPlan(t *testing.T) {
 	r.WritePlan(&out)
 	r.upgradable, r.Config = false, &ConfigMap{Name: "cilium-config", Data: map[string]string{"masquerade": "false"}}
 	must.NoError(t, r.plan())
-	r.in.Path = Path{Skipped: []string{"1.9", "1.10"}}
+	r.inputs.Path = Path{Skipped: []string{"1.9", "1.10"}}
 	r.WritePlan(&out)
 	goldentest.Compare(t, "plan.txt", out.String())
 }
@@ -369,8 +369,8 @@ func TestIncidentThatNeedsAValue(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := must.Get(New(Request{Component: "cilium", From: "1.18.4", To: "1.19.3", Values: c.values}, []framework.Scenario{needs}))(t)
-			told := slices.Contains(r.in.LeftOut, "lost-permission cannot happen with your values: it needs bgpControlPlane.enabled")
-			must.Equal(t, r.in.LeftOut, [...]bool{c.runs, !c.runs}, [...]bool{len(r.in.Incidents) == 1, told})
+			found := slices.Contains(r.inputs.LeftOut, "lost-permission cannot happen with your values: it needs bgpControlPlane.enabled")
+			must.Equal(t, r.inputs.LeftOut, [...]bool{c.runs, !c.runs}, [...]bool{len(r.inputs.Incidents) == 1, found})
 		})
 	}
 }
@@ -409,8 +409,8 @@ func TestSubnets(t *testing.T) {
 			must.Equal(t, n, true, request.Subnets.Contains(n.Subnet.Addr()))
 		}
 	}
-	must.Equal(t, "the inputs have", request.Subnets, r.in.Subnets)
-	must.Contain(t, r.in.Incidents[0].Command, "--subnets 10.200.0.0/24")
+	must.Equal(t, "the inputs have", request.Subnets, r.inputs.Subnets)
+	must.Contain(t, r.inputs.Incidents[0].Command, "--subnets 10.200.0.0/24")
 	var plan strings.Builder
 	r.WritePlan(&plan)
 	must.Contain(t, plan.String(), `"nodes" of node-drain has the subnet 10.200.0.0/24`, `"uplink" of upgrade-cilium has the subnet 10.200.1.0/24`)
@@ -460,9 +460,9 @@ func TestLeftOut(t *testing.T) {
 	r.leaveOut(c)
 	const left = "ipvs-deadlock does not run with 1.35.4 and 1.36.3: its lab needs k8s.gcr.io/kube-proxy, of which there are those " +
 		"from 1.11.0 and below 1.14.0"
-	must.Equal(t, "left out", []string{left}, r.in.LeftOut)
+	must.Equal(t, "left out", []string{left}, r.inputs.LeftOut)
 	must.Equal(t, "trials", 0, len(r.trials))
-	r.in.Upgrade.Measures, r.in.Upgrade.Why = harmless(), ""
+	r.inputs.Upgrade.Measures, r.inputs.Upgrade.Why = harmless(), ""
 	q := r.Result()
 	must.Contain(t, q.Heading(), "GO: no incident of the catalogue ran, ")
 	must.Contain(t, strings.Join(q.NotTested, "\n"), left)

@@ -22,13 +22,13 @@ func sourcesOf(m upgrade.Measures, name string, t Thresholds) (sources, bool) {
 	all := sources{resting: whose(resting.Sources)}
 	about := len(resting.Sources) > 0
 	for _, s := range stages {
-		phase := s.of(m)
+		phase := s.phaseOf(m)
 		p, there := find(phase, name)
 		if !there || len(p.Sources) == 0 {
 			continue // the row of the path's loss says why
 		}
 		about = true
-		if s.after && !s.back {
+		if s.afterChange && !s.back {
 			all.to = whose(p.Sources)
 		}
 		packets := 0
@@ -53,7 +53,7 @@ func sourcesOf(m upgrade.Measures, name string, t Thresholds) (sources, bool) {
 		}
 		says := fmt.Sprintf("%s %d of %d packets arrived from another address than at rest: %s",
 			s.name, packets, p.Answered+p.Lost, strings.Join(how, "; "))
-		if s.after || float64(packets) > t.MaxLost*float64(p.Due) {
+		if s.afterChange || float64(packets) > t.MaxLost*float64(p.Due) {
 			all.fails = append(all.fails, says)
 		} else {
 			all.warns = append(all.warns, says)
@@ -83,8 +83,8 @@ func whose(all []upgrade.Source) string {
 
 // answered is the row of an incident whose script does not run, if a path of the upgrade answers its question: does the
 // address change from which pods' packets arrive? False if the path was not measured.
-func (i Incident) answered(in Inputs, t Thresholds) (Row, bool) {
-	m := in.Upgrade.Measures
+func (i Incident) answered(inputs Inputs, t Thresholds) (Row, bool) {
+	m := inputs.Upgrade.Measures
 	if i.AnsweredBy == "" || m == nil {
 		return Row{}, false
 	}
@@ -103,7 +103,7 @@ func (i Incident) answered(in Inputs, t Thresholds) (Row, bool) {
 		r.Says = fmt.Sprintf("%s (%s) is not judged, %s: from which addresses packets arrive is not known", i.Name, i.Title, by)
 	default:
 		r.Says = fmt.Sprintf("%s (%s) is not introduced, %s: packets arrive from %s with %s, and with %s",
-			i.Name, i.Title, by, s.resting, in.From, in.To)
+			i.Name, i.Title, by, s.resting, inputs.From, inputs.To)
 	}
 	return r, true
 }

@@ -30,16 +30,16 @@ type trial struct {
 // trialsOf returns an error if no scenario tests the component and no upgrade of it is declared.
 func trialsOf(all []framework.Scenario, component, from, to string) ([]trial, error) {
 	var trials []trial
-	var known []string
+	var components []string
 	for _, s := range all {
-		known = append(known, each.Of(s.Tested, framework.Tested.Component)...)
+		components = append(components, each.Of(s.Tested, framework.Tested.Component)...)
 		if varied, old := framework.VersionsOf(component, s.Tested); varied != "" {
 			trials = append(trials, trial{scenario: s, varied: varied, old: old, from: from, to: to})
 		}
 	}
 	if len(trials) == 0 && !upgrade.Has(component) {
-		known = append(known, upgrade.Components()...)
-		nearest := topology.Nearest(component, each.Once(known))
+		components = append(components, upgrade.Components()...)
+		nearest := topology.Nearest(component, each.Once(components))
 		return nil, fmt.Errorf("relapse neither tests nor upgrades a component %q%s", component, nearest)
 	}
 	return trials, nil
@@ -108,12 +108,12 @@ func (t trial) incident() (Incident, error) {
 func (r *Runner) ask(c *images.Catalogue) error {
 	for _, version := range []string{r.From, r.To} {
 		for n, t := range r.trials {
-			i := &r.in.Incidents[n]
+			i := &r.inputs.Incidents[n]
 			_, err := c.Find(images.Want{Component: r.Component, Version: version, Form: images.Form(i.Form)})
-			built, is := errors.AsType[*images.FormError](err)
+			built, ok := errors.AsType[*images.FormError](err)
 			switch {
 			case err == nil, errors.As(err, new(*images.UnknownVersionError)): // image reports it
-			case !is:
+			case !ok:
 				return err
 			case built.Built == images.Whole:
 				i.NotAsked, i.AnsweredBy = (&suite.FormError{Scenario: t.scenario.Incident.Name, FormError: built}).Error(), t.scenario.AnsweredBy
@@ -134,12 +134,12 @@ func (t trial) imageOf(c *images.Catalogue, version string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return known(c, suite.ImagesOf(u, false, u.Variants...), version)
+	return firstKnown(c, suite.ImagesOf(u, false, u.Variants...), version)
 }
 
-// known is the first of some images with a version, empty if there is none. The error says that the catalogue does not
+// firstKnown is the first of some images with a version, empty if there is none. The error says that the catalogue does not
 // know all images with the version.
-func known(c *images.Catalogue, refs []string, version string) (string, error) {
+func firstKnown(c *images.Catalogue, refs []string, version string) (string, error) {
 	refs = slices.DeleteFunc(slices.Clone(refs), func(ref string) bool {
 		_, tag, _ := strings.Cut(ref, ":")
 		return strings.TrimPrefix(tag, "v") != version
@@ -155,7 +155,7 @@ func known(c *images.Catalogue, refs []string, version string) (string, error) {
 func (r *Runner) image(c *images.Catalogue, version string) (string, error) {
 	var first error
 	for n, t := range r.trials {
-		if r.in.Incidents[n].NotAsked != "" {
+		if r.inputs.Incidents[n].NotAsked != "" {
 			continue
 		}
 		ref, err := t.imageOf(c, version)
@@ -165,7 +165,7 @@ func (r *Runner) image(c *images.Catalogue, version string) (string, error) {
 		first = cmp.Or(first, err)
 	}
 	if r.upgradable {
-		ref, err := known(c, r.declared.Images(version), version)
+		ref, err := firstKnown(c, r.declared.Images(version), version)
 		if err == nil && ref != "" {
 			return ref, nil
 		}
@@ -186,7 +186,7 @@ func (r *Runner) leaveOut(c *images.Catalogue) {
 	}
 	for n := len(r.trials) - 1; n >= 0; n-- {
 		t := r.trials[n]
-		if r.in.Incidents[n].NotAsked != "" {
+		if r.inputs.Incidents[n].NotAsked != "" {
 			continue
 		}
 		var unknown *images.UnknownVersionError
@@ -195,8 +195,8 @@ func (r *Runner) leaveOut(c *images.Catalogue) {
 		if !errors.As(from, &unknown) || !errors.As(to, &unknown) {
 			continue
 		}
-		r.in.LeftOut = append(r.in.LeftOut, fmt.Sprintf("%s does not run with %s and %s: its lab needs %s, of which there are %s",
+		r.inputs.LeftOut = append(r.inputs.LeftOut, fmt.Sprintf("%s does not run with %s and %s: its lab needs %s, of which there are %s",
 			t.scenario.Incident.Name, r.From, r.To, unknown.Name, strings.Join(unknown.Known, ", ")))
-		r.trials, r.in.Incidents = slices.Delete(r.trials, n, n+1), slices.Delete(r.in.Incidents, n, n+1)
+		r.trials, r.inputs.Incidents = slices.Delete(r.trials, n, n+1), slices.Delete(r.inputs.Incidents, n, n+1)
 	}
 }

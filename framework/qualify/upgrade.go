@@ -20,8 +20,8 @@ const enough = 0.9
 type stage struct {
 	name string
 	back bool // of the rollback
-	// after is set if nothing changes in the phase: no loss is allowed, unless there is loss at rest.
-	after bool
+	// afterChange is set if nothing changes in the phase: no loss is allowed, unless there is loss at rest.
+	afterChange bool
 }
 
 var stages = []stage{
@@ -29,12 +29,12 @@ var stages = []stage{
 	{"during the rollback", true, false}, {"after the rollback", true, true},
 }
 
-// of is the phase of the stage; nil if the stage did not run.
-func (s stage) of(m upgrade.Measures) *upgrade.Phase {
+// phaseOf is the phase of the stage; nil if the stage did not run.
+func (s stage) phaseOf(m upgrade.Measures) *upgrade.Phase {
 	switch rollout := s.rollout(m); {
 	case rollout == nil:
 		return nil
-	case s.after:
+	case s.afterChange:
 		return &rollout.After
 	default:
 		return &rollout.During
@@ -51,7 +51,7 @@ func (s stage) rollout(m upgrade.Measures) *upgrade.Rollout {
 // own is a path in a phase without the packets of the restart in its middle. Its gaps are the whole phase's gaps.
 func (s stage) own(m upgrade.Measures, p upgrade.Path) upgrade.Path {
 	rollout := s.rollout(m)
-	if s.after || rollout == nil || rollout.Restart == nil {
+	if s.afterChange || rollout == nil || rollout.Restart == nil {
 		return p
 	}
 	restart, _ := find(&rollout.Restart.Phase, p.Name)
@@ -111,7 +111,7 @@ func (u Upgrade) rows(t Thresholds) []Row {
 func phases(m upgrade.Measures) []upgrade.Phase {
 	all := []upgrade.Phase{m.Resting}
 	for _, s := range stages {
-		if p := s.of(m); p != nil {
+		if p := s.phaseOf(m); p != nil {
 			all = append(all, *p)
 		}
 	}
@@ -287,8 +287,8 @@ func silence(p upgrade.Path, t Thresholds) string {
 // permitted is how many due packets a probe may lose in a restart's phase: one gap of MaxGapMS, and the share MaxLost.
 func permitted(due int, phase upgrade.Phase, t Thresholds) int {
 	gap := 0.0
-	if of := lasted(phase); of > 0 {
-		gap = min(1, float64(t.MaxGapMS)/float64(of.Milliseconds()))
+	if length := lasted(phase); length > 0 {
+		gap = min(1, float64(t.MaxGapMS)/float64(length.Milliseconds()))
 	}
 	return int(math.Ceil(float64(due) * (gap + t.MaxLost)))
 }
@@ -318,14 +318,14 @@ func pathRow(m upgrade.Measures, name string, t Thresholds) Row {
 	}
 	cells := make([]string, len(stages))
 	for i, s := range stages {
-		phase := s.of(m)
+		phase := s.phaseOf(m)
 		if phase == nil {
 			continue // the row of the rollout says why
 		}
 		p, there := find(phase, name)
 		cells[i] = cellOf(p, there)
-		if resting.Unserved() && (s.back || !s.after) {
-			if s.back && p.Answered > 0 && s.after {
+		if resting.Unserved() && (s.back || !s.afterChange) {
+			if s.back && p.Answered > 0 && s.afterChange {
 				unknown = append(unknown, fmt.Sprintf("%s answered %d packets after the rollback and none before the upgrade",
 					m.Upgrade.From, p.Answered))
 			}
@@ -336,7 +336,7 @@ func pathRow(m upgrade.Measures, name string, t Thresholds) Row {
 		broken := fmt.Sprintf("long-lived connections that broke %s: %d", s.name, p.Broken)
 		switch {
 		case p.Broken == 0:
-		case !s.after:
+		case !s.afterChange:
 			warns = append(warns, broken)
 		case p.Broken > resting.Broken:
 			fails = append(fails, broken)
@@ -366,7 +366,7 @@ func pathRow(m upgrade.Measures, name string, t Thresholds) Row {
 		says = append(says, "packets arrive from "+from.resting)
 	}
 	for _, s := range stages {
-		if p, there := find(s.of(m), name); there && len(p.LostIn) > 0 {
+		if p, there := find(s.phaseOf(m), name); there && len(p.LostIn) > 0 {
 			says = append(says, s.name+" packets were lost in these steps: "+each.Joined(p.LostIn, ", ", func(l upgrade.LostIn) string {
 				return fmt.Sprintf("%s (%d, gap %s)", l.Step, l.Lost, duration(l.LongestGapMS))
 			}))
@@ -377,26 +377,26 @@ func pathRow(m upgrade.Measures, name string, t Thresholds) Row {
 }
 
 func (s stage) loss(m upgrade.Measures, resting, p upgrade.Path, there bool, t Thresholds) (fails, unknown []string) {
-	fails, unknown = lossIn(s.name, resting, s.own(m, p), there, s.after, t)
-	watched, rested := lasted(*s.of(m)), lasted(m.Resting)
-	if s.after && len(fails)+len(unknown) == 0 && float64(watched) < enough*float64(rested) {
+	fails, unknown = lossIn(s.name, resting, s.own(m, p), there, s.afterChange, t)
+	watched, rested := lasted(*s.phaseOf(m)), lasted(m.Resting)
+	if s.afterChange && len(fails)+len(unknown) == 0 && float64(watched) < enough*float64(rested) {
 		unknown = append(unknown, fmt.Sprintf("%s it was watched for %s, and at rest for %s", s.name, watched, rested))
 	}
 	return fails, unknown
 }
 
-// lossIn judges what a path lost in a phase. After a change no loss is allowed.
-func lossIn(name string, resting, p upgrade.Path, there, after bool, t Thresholds) (fails, unknown []string) {
-	exceeds, worst := exceeded(p, after, t), p
+// lossIn judges what a path lost in a phase. strict allows no loss.
+func lossIn(name string, resting, p upgrade.Path, there, strict bool, t Thresholds) (fails, unknown []string) {
+	exceeds, worst := exceeded(p, strict, t), p
 	worst.Lost += p.NotJudged
 	switch {
-	case exceeds != "" && !explained(resting, p, after, t):
+	case exceeds != "" && !explained(resting, p, strict, t):
 		return []string{name + " " + exceeds}, nil
 	case exceeds != "":
 		unknown = append(unknown, fmt.Sprintf("%s %s, which the loss at rest (%s) may explain", name, exceeds, packets(resting)))
 	case !measured(p, there):
 		unknown = append(unknown, fmt.Sprintf("%s too few packets were measured (%s)", name, samples(p)))
-	case exceeded(worst, after, t) != "":
+	case exceeded(worst, strict, t) != "":
 		unknown = append(unknown, fmt.Sprintf("%s %d packets have no known outcome, which could exceed the threshold", name, p.NotJudged))
 	case p.LongestSilenceMS > t.MaxGapMS:
 		unknown = append(unknown, name+" "+silence(p, t))
@@ -424,32 +424,33 @@ func lasted(p upgrade.Phase) time.Duration { return p.Ended.Sub(p.Began) }
 // explained reports whether the lab by itself may explain a loss that exceeds the thresholds. It does not if the rate
 // is higher than at rest by more than chance (the 95% intervals do not overlap), or if there is a gap that is too long
 // and none at rest. Without a rate at rest, it may explain only losses after the rollout.
-func explained(resting, p upgrade.Path, after bool, t Thresholds) bool {
+func explained(resting, p upgrade.Path, strict bool, t Thresholds) bool {
 	if p.LongestGapMS > t.MaxGapMS && resting.LongestGapMS <= t.MaxGapMS {
 		return false
 	}
-	known := resting.Lost + resting.Answered
-	if known == 0 {
-		return after
+	outcomes := resting.Lost + resting.Answered
+	if outcomes == 0 {
+		return strict
 	}
-	return report.NewRate(p.Lost, p.Lost+p.Answered).Low <= report.NewRate(resting.Lost, known).High
+	return report.NewRate(p.Lost, p.Lost+p.Answered).Low <= report.NewRate(resting.Lost, outcomes).High
 }
 
 // exceeded says how a path exceeds the thresholds. Missing packets count as answered: silence has its own bound.
-func exceeded(p upgrade.Path, after bool, t Thresholds) string {
-	known := p.Answered + p.Lost
+func exceeded(p upgrade.Path, strict bool, t Thresholds) string {
+	outcomes := p.Answered + p.Lost
 	switch {
-	case after && p.Lost == 0:
+	case strict && p.Lost == 0:
 		return ""
-	case after:
-		return fmt.Sprintf("%d of %d packets were lost (allowed: 0)", p.Lost, known)
+	case strict:
+		return fmt.Sprintf("%d of %d packets were lost (allowed: 0)", p.Lost, outcomes)
 	}
 	var over []string
 	if p.LongestGapMS > t.MaxGapMS {
 		over = append(over, unanswered(p, t))
 	}
-	if whole := max(p.Due, known); float64(p.Lost) > t.MaxLost*float64(whole) {
-		over = append(over, fmt.Sprintf("%d of %d packets (%s; allowed: %s) were lost", p.Lost, known, share(p.Lost, known), percent(t.MaxLost)))
+	if whole := max(p.Due, outcomes); float64(p.Lost) > t.MaxLost*float64(whole) {
+		over = append(over, fmt.Sprintf("%d of %d packets (%s; allowed: %s) were lost",
+			p.Lost, outcomes, share(p.Lost, outcomes), percent(t.MaxLost)))
 	}
 	return strings.Join(over, ", and ")
 }
@@ -458,12 +459,12 @@ func cellOf(p upgrade.Path, there bool) string {
 	if !there || p.Due == 0 {
 		return "not measured"
 	}
-	known := p.Answered + p.Lost
-	text := fmt.Sprintf("0 of %d lost", known)
+	outcomes := p.Answered + p.Lost
+	text := fmt.Sprintf("0 of %d lost", outcomes)
 	if p.Lost > 0 {
-		text = fmt.Sprintf("%d of %d lost, gap %s", p.Lost, known, gapOf(p))
+		text = fmt.Sprintf("%d of %d lost, gap %s", p.Lost, outcomes, gapOf(p))
 	}
-	if missing := p.Due - known; missing > 0 {
+	if missing := p.Due - outcomes; missing > 0 {
 		text += fmt.Sprintf(", %d missing", missing)
 	}
 	if p.Broken > 0 {
@@ -476,22 +477,22 @@ func gapOf(p upgrade.Path) string { return duration(p.LongestGapMS) }
 
 func duration(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
 
-func share(n, of int) string { return percent(float64(n) / float64(max(of, 1))) }
+func share(n, total int) string { return percent(float64(n) / float64(max(total, 1))) }
 
 func percent(share float64) string { return fmt.Sprintf("%.3g%%", 100*share) }
 
 func worstOf(m upgrade.Measures, name string) string {
 	var gap int64
-	lost, known := 0, 0
+	lost, outcomes := 0, 0
 	for _, s := range stages {
-		if p, there := find(s.of(m), name); there {
-			gap, lost, known = max(gap, p.LongestGapMS), lost+p.Lost, known+p.Lost+p.Answered
+		if p, there := find(s.phaseOf(m), name); there {
+			gap, lost, outcomes = max(gap, p.LongestGapMS), lost+p.Lost, outcomes+p.Lost+p.Answered
 		}
 	}
 	if lost == 0 {
-		return fmt.Sprintf("0 of %d packets were lost", known)
+		return fmt.Sprintf("0 of %d packets were lost", outcomes)
 	}
-	return fmt.Sprintf("%d of %d packets were lost, with a longest gap of %s", lost, known, duration(gap))
+	return fmt.Sprintf("%d of %d packets were lost, with a longest gap of %s", lost, outcomes, duration(gap))
 }
 
 func worst(m *upgrade.Measures) string {
@@ -499,7 +500,7 @@ func worst(m *upgrade.Measures) string {
 	var at string
 	lost := 0
 	for _, s := range stages {
-		p := s.of(*m)
+		p := s.phaseOf(*m)
 		if p == nil {
 			continue
 		}
@@ -540,7 +541,7 @@ func routerRow(m upgrade.Measures, name string) Row {
 	r.From = changes("at rest", &m.Resting)
 	cells := make([]string, len(stages))
 	for i, s := range stages {
-		cells[i] = changes(s.name, s.of(m))
+		cells[i] = changes(s.name, s.phaseOf(m))
 	}
 	r.During, r.To, r.Back = cells[0], cells[1], cells[2]
 	if cells[3] != cells[2] {

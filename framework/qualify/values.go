@@ -63,8 +63,8 @@ type Values struct {
 // CheckWithout returns an error if a user cannot go without a feature.
 func CheckWithout(features ...string) error {
 	for _, f := range features {
-		if known := labvalues.Features(); !slices.Contains(known, f) {
-			return fmt.Errorf("%q is no feature to go without%s", f, topology.Nearest(f, known))
+		if allFeatures := labvalues.Features(); !slices.Contains(allFeatures, f) {
+			return fmt.Errorf("%q is no feature to go without%s", f, topology.Nearest(f, allFeatures))
 		}
 	}
 	return nil
@@ -129,11 +129,11 @@ func (v *Values) unread(ctx context.Context, from, to *chart.Chart, users map[st
 		})
 	}
 	err := renders.Wait()
-	refused, is := errors.AsType[*chart.RefusedError](err)
+	refused, ok := errors.AsType[*chart.RefusedError](err)
 	switch {
-	case is && refused.Version == to.Version:
+	case ok && refused.Version == to.Version:
 		return nil
-	case is:
+	case ok:
 		return v.wrong(err)
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 		v.Unread = append(v.Unread, fmt.Sprintf("which values have no effect was not found out within %s", unreadWithin))
@@ -191,7 +191,7 @@ func (v *Values) withoutVariables(from, to *chart.Chart, users map[string]any) (
 func (v *Values) adapt(ctx context.Context, lab labvalues.Lab, from, to *chart.Chart, users map[string]any) error {
 	var err error
 	v.lab, v.Replaced, err = labvalues.Adapt(lab, []*chart.Chart{from, to}, users, v.Without...)
-	if lacking, is := errors.AsType[*labvalues.LackingError](err); is {
+	if lacking, ok := errors.AsType[*labvalues.LackingError](err); ok {
 		return cannotRun(lacking.Path+" "+lacking.Value, lacking.Lacks,
 			"it runs on a cluster that has it; the other modes of Cilium run in a lab")
 	}
@@ -216,8 +216,8 @@ func (v *Values) adapt(ctx context.Context, lab labvalues.Lab, from, to *chart.C
 	mode := labvalues.ModeOf(inLab)
 	v.Mode = &mode
 	// The values decide what the lab has, but extraConfig takes precedence over them in the ConfigMap.
-	of := ciliumrelease.Values(v.lab)
-	if of.Native() != (mode.Routing == "native") || of.BGP() != mode.BGP || of.ReplacesKubeProxy() == mode.KubeProxy {
+	values := ciliumrelease.Values(v.lab)
+	if values.Native() != (mode.Routing == "native") || values.BGP() != mode.BGP || values.ReplacesKubeProxy() == mode.KubeProxy {
 		return v.wrong(errors.New("something else than routingMode, kubeProxyReplacement and bgpControlPlane.enabled " +
 			"sets the mode (extraConfig?): expected these"))
 	}
@@ -316,7 +316,7 @@ func compareCharts(from, to *chart.Chart, users map[string]any) (Charts, []confi
 	}
 	c := Charts{ConfigMap: cilium.ConfigMap, From: len(before), Changes: []Change{}, Defaults: []Effective{}}
 	after, err := configOf(to, users, true)
-	if refused, is := errors.AsType[*chart.RefusedError](err); is {
+	if refused, ok := errors.AsType[*chart.RefusedError](err); ok {
 		c.Refused = refused.Why
 		return c, nil, nil
 	}
@@ -335,8 +335,8 @@ func compareCharts(from, to *chart.Chart, users map[string]any) (Charts, []confi
 		}
 	}
 	table := configdrift.Cilium()
-	for _, of := range []*chart.Chart{from, to} {
-		stated, err := reference.Read(of.Module, of.Version)
+	for _, side := range []*chart.Chart{from, to} {
+		stated, err := reference.Read(side.Module, side.Version)
 		if err != nil {
 			return Charts{}, nil, err
 		}

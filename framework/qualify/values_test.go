@@ -56,7 +56,7 @@ extraConfig: {only-old: "1", devices: bond0}
 	want := labvalues.Mode{Routing: "native", IPAM: "cluster-pool", Masquerade: "none", BGP: true}
 	must.Equal(t, "mode", &want, v.Mode)
 	r := must.Get(New(valued(t, v), catalogue))(t)
-	r.in.Path = noPath
+	r.inputs.Path = noPath
 	var plan strings.Builder
 	r.WritePlan(&plan)
 	goldentest.Compare(t, "values.txt", plan.String()+"\n"+r.Result().Text())
@@ -78,7 +78,7 @@ func TestValuesAreRefusedByTheNewChart(t *testing.T) {
 	q := r.Result()
 	want := "the chart of 1.19.0 refuses the values of my.yaml: routingMode old has been removed in v1.19"
 	must.Equal(t, "", [...]any{NoGo, want, false}, [...]any{q.Verdict, q.Why, r.upgradable})
-	must.Contain(t, r.in.Upgrade.Why+"end", "removed in v1.19end")
+	must.Contain(t, r.inputs.Upgrade.Why+"end", "removed in v1.19end")
 }
 
 func TestValuesAreUnread(t *testing.T) {
@@ -131,7 +131,7 @@ func TestKernelsNeeds(t *testing.T) {
 func TestValuesThatConcernPaths(t *testing.T) {
 	m := harmless()
 	m.Upgrade, m.Back = nil, nil
-	in := Inputs{Values: &Values{Concerns: []labvalues.Concern{
+	inputs := Inputs{Values: &Values{Concerns: []labvalues.Concern{
 		{Path: "node port", Values: []string{"loadBalancer.mode dsr"}}, {Path: "->", Values: []string{"routingMode native"}},
 	}}, Upgrade: Upgrade{Measures: m}}
 	for path, want := range map[string]string{
@@ -139,10 +139,10 @@ func TestValuesThatConcernPaths(t *testing.T) {
 		"worker1->worker2":              "; your values that concern these paths: routingMode native",
 	} {
 		m.Stopped = upgrade.Unclean + path + ": lost 9 of 10"
-		must.Contain(t, Judge(in, bounds, again).Why+"end", m.Stopped+want+"end")
+		must.Contain(t, Judge(inputs, bounds, again).Why+"end", m.Stopped+want+"end")
 	}
 	m.Stopped = "no lab: outside->node port"
-	must.Equal(t, "values", 0, strings.Count(Judge(in, bounds, again).Why, "your values"))
+	must.Equal(t, "values", 0, strings.Count(Judge(inputs, bounds, again).Why, "your values"))
 }
 
 func TestValuesWithout(t *testing.T) {
@@ -164,15 +164,15 @@ func TestResumeWithOtherValues(t *testing.T) {
 
 // A record is judged with the paths of the mode that was measured.
 func TestValuesOfRecord(t *testing.T) {
-	for _, of := range []*Values{
+	for _, v := range []*Values{
 		nil, {Mode: &labvalues.Mode{Routing: "tunnel", Tunnel: "vxlan", KubeProxy: true}}, {Mode: &labvalues.Mode{Routing: "native", BGP: true}},
 	} {
-		values := of.ofRecord()
+		values := v.ofRecord()
 		u := must.Get(upgrade.Of("cilium", "1.18.4", "1.19.3", upgrade.Settings{Values: values}))(t)
 		runs := slices.ContainsFunc(u.ImagesOf("1.18.4", "1.19.3"), func(ref string) bool { return strings.Contains(ref, "kube-proxy") })
-		must.Equal(t, values, of == nil || of.Mode.KubeProxy, runs)
-		if of != nil {
-			must.Equal(t, "routing", any(of.Mode.Routing), values["routingMode"])
+		must.Equal(t, values, v == nil || v.Mode.KubeProxy, runs)
+		if v != nil {
+			must.Equal(t, "routing", any(v.Mode.Routing), values["routingMode"])
 		}
 	}
 }

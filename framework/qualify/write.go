@@ -50,28 +50,28 @@ func Rejudge(dir string) (then, now Qualification, err error) {
 	if then, err = Read(dir); err != nil {
 		return then, now, err
 	}
-	in := then.Inputs
-	if in.Upgrade.Measures != nil {
+	inputs := then.Inputs
+	if inputs.Upgrade.Measures != nil {
 		// The inputs have only the settings that the paths depend on.
-		declared, err := upgrade.Of(in.Component, in.From, in.To, upgrade.Settings{
-			Mode: in.Mode, Values: in.Values.ofRecord(), Subnets: in.Subnets, Family: in.Family,
+		declared, err := upgrade.Of(inputs.Component, inputs.From, inputs.To, upgrade.Settings{
+			Mode: inputs.Mode, Values: inputs.Values.ofRecord(), Subnets: inputs.Subnets, Family: inputs.Family,
 		})
 		if err != nil {
 			return then, now, err
 		}
-		m, err := upgrade.Stored(filepath.Join(dir, PartUpgrade), declared, in.From, in.To)
+		m, err := upgrade.Stored(filepath.Join(dir, PartUpgrade), declared, inputs.From, inputs.To)
 		if err != nil {
 			return then, now, fmt.Errorf("reading the record of the upgrade: %w", err)
 		}
-		in.Upgrade.Measures = &m
-		if o := in.Otherwise; o != nil && o.Measures != nil && declared.Otherwise != nil {
-			if m, err = upgrade.Stored(filepath.Join(dir, PartOtherwise), *declared.Otherwise, in.From, in.To); err != nil {
+		inputs.Upgrade.Measures = &m
+		if o := inputs.Otherwise; o != nil && o.Measures != nil && declared.Otherwise != nil {
+			if m, err = upgrade.Stored(filepath.Join(dir, PartOtherwise), *declared.Otherwise, inputs.From, inputs.To); err != nil {
 				return then, now, fmt.Errorf("reading the record of the upgrade %s: %w", o.Under, err)
 			}
-			in.Otherwise = &Otherwise{o.Under, Upgrade{Measures: &m, Why: o.Why}}
+			inputs.Otherwise = &Otherwise{o.Under, Upgrade{Measures: &m, Why: o.Why}}
 		}
 	}
-	now = Judge(in, then.Thresholds, then.Command)
+	now = Judge(inputs, then.Thresholds, then.Command)
 	now.Began, now.TookMS, now.Relapse = then.Began, then.TookMS, then.Relapse
 	return then, now, nil
 }

@@ -104,7 +104,7 @@ func Know(c *images.Catalogue, s framework.Scenario, upstream bool, variants ...
 				continue
 			}
 			_, err := c.Find(images.Want{Component: t.Component(), Version: v.Components[name], Form: images.Form(v.Form)})
-			if built, is := errors.AsType[*images.FormError](err); is { // versions that no recipe builds are among the errors of Know
+			if built, ok := errors.AsType[*images.FormError](err); ok { // versions that no recipe builds are among the errors of Know
 				errs = append(errs, &FormError{s.Incident.Name, built})
 			}
 		}

@@ -27,9 +27,9 @@ func TestKnow(t *testing.T) {
 		s := must.Get(scenarios.All[i].Unclassified(map[string]string{"cilium": test.version}))(t)
 		s.Variants[0].Form = test.runs
 		err := suite.Know(c, s, false, s.Variants...)
-		form, is := errors.AsType[*suite.FormError](err)
-		must.Equal(t, err, [...]bool{test.refused, test.refused}, [...]bool{is, err != nil})
-		if is {
+		form, ok := errors.AsType[*suite.FormError](err)
+		must.Equal(t, err, [...]bool{test.refused, test.refused}, [...]bool{ok, err != nil})
+		if ok {
 			must.Equal(t, "", "the script of node-drain runs cilium as a slice, and 1.19.3 is built whole", form.Error())
 		}
 	}

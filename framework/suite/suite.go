@@ -162,7 +162,7 @@ func declare(scenario string, e *engine.Execution) {
 			ginkgo.Context(step.Scope, func() {
 				ginkgo.It(step.Name, func(ctx ginkgo.SpecContext) {
 					err := step.Run(ctx)
-					if skipped, is := errors.AsType[*engine.Skipped](err); is {
+					if skipped, ok := errors.AsType[*engine.Skipped](err); ok {
 						ginkgo.Skip(skipped.Why)
 					} else if err != nil {
 						ginkgo.Fail(err.Error())
@@ -199,6 +199,6 @@ func AtOnce(cpus, gib int) int { return max(1, min(cpus/labCPUs, gib/labGiB)) }
 // isFree reports whether no route of this machine overlaps a lab's networks.
 func isFree(s framework.Scenario) bool {
 	subnets := each.Of(s.Topology.Networks, func(n topology.Network) netip.Prefix { return n.Subnet })
-	taken, err := subnet.Overlaps(context.Background(), subnets)
-	return err == nil && len(taken) == 0
+	overlaps, err := subnet.Overlaps(context.Background(), subnets)
+	return err == nil && len(overlaps) == 0
 }

@@ -118,8 +118,8 @@ func TestCiliumModes(t *testing.T) {
 				}
 			}
 			for _, p := range whole.probes() {
-				is := func(e framework.Endpoint) bool { return e.Name == p.To }
-				must.Equal(t, "has an endpoint: "+p.Name, true, slices.ContainsFunc(whole.Ends, is))
+				matches := func(e framework.Endpoint) bool { return e.Name == p.To }
+				must.Equal(t, "has an endpoint: "+p.Name, true, slices.ContainsFunc(whole.Ends, matches))
 				tunnelled := p.From == outside && !strings.HasPrefix(p.To, "node port") && !native
 				must.Equal(t, "is probed through a tunnel: "+p.Name, false, tunnelled)
 			}

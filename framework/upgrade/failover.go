@@ -107,12 +107,12 @@ func (t *trip) failover(ctx context.Context, kind FailoverKind) (err error) {
 	return ctx.Err()
 }
 
-func (t *trip) sentTo(ctx context.Context, address netip.Addr, bound time.Duration, where string, is func(node string) bool) error {
+func (t *trip) sentTo(ctx context.Context, address netip.Addr, bound time.Duration, where string, matches func(string) bool) error {
 	what := fmt.Sprintf("the routers to send %s %s", address, where)
 	return await.Until(ctx, what, pollEvery, bound, func(context.Context) (bool, string, error) {
 		polls := t.h.View().Polls()
 		now := answerer(t.upgrade, polls[len(polls)-1], address)
-		return is(now), "it is sent to " + cmp.Or(now, "nobody"), nil
+		return matches(now), "it is sent to " + cmp.Or(now, "nobody"), nil
 	})
 }
 
@@ -208,9 +208,9 @@ func (r reading) moved(f *Failover, address netip.Addr, ended time.Time) {
 }
 
 // firstOf is the earlier one of a station's times of reply and announcement that are after a moment; else zero.
-func firstOf(a snapshot.Answer, after time.Time) (first time.Time) {
+func firstOf(a snapshot.Answer, moment time.Time) (first time.Time) {
 	for _, at := range []time.Time{a.Replied, a.Announced} {
-		if at.After(after) && (first.IsZero() || at.Before(first)) {
+		if at.After(moment) && (first.IsZero() || at.Before(first)) {
 			first = at
 		}
 	}

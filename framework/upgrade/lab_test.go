@@ -53,8 +53,8 @@ var trips = map[string]struct {
 // RELAPSE_UPGRADE names the trip (default: kube-router), RELAPSE_REPORTS the folder for the evidence.
 func TestUpgrade(t *testing.T) {
 	name := cmp.Or(os.Getenv("RELAPSE_UPGRADE"), "kube-router")
-	trip, known := trips[name]
-	if !known {
+	trip, found := trips[name]
+	if !found {
 		t.Fatalf("no upgrade %q", name)
 	}
 	var settings upgrade.Settings
@@ -98,9 +98,9 @@ func tried(t *testing.T, component, from, to string, s upgrade.Settings) (upgrad
 
 func judgedAlone(t *testing.T, component, from, to string, m *upgrade.Measures) qualify.Qualification {
 	t.Helper()
-	in := qualify.Inputs{Component: component, From: from, To: to, Upgrade: qualify.Upgrade{Measures: m}}
-	in.Configuration.NotAsked = "the upgrade alone is judged"
-	q := qualify.Judge(in, qualify.Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "relapse qualify")
+	inputs := qualify.Inputs{Component: component, From: from, To: to, Upgrade: qualify.Upgrade{Measures: m}}
+	inputs.Configuration.NotAsked = "the upgrade alone is judged"
+	q := qualify.Judge(inputs, qualify.Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "relapse qualify")
 	t.Log(q.Text())
 	return q
 }

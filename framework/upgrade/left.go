@@ -43,7 +43,7 @@ func parseKernel(text string) ([]item, error) {
 	var ipvs strings.Builder
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, " \n")
-		if name, is := strings.CutPrefix(line, "== "); is {
+		if name, ok := strings.CutPrefix(line, "== "); ok {
 			part, table = name, ""
 			continue
 		}
@@ -128,7 +128,7 @@ var (
 func translation(words []string) string {
 	values := map[string][]string{} // first of the original direction, then of the reply
 	for _, word := range words {
-		if key, value, is := strings.Cut(word, "="); is {
+		if key, value, ok := strings.Cut(word, "="); ok {
 			values[key] = append(values[key], value)
 		}
 	}

@@ -157,12 +157,12 @@ func (r reading) sources(m *Measures) {
 			}
 			for _, declared := range k.Probes {
 				name := declared.WithDefaults().Name
-				of, _ := each.First(stored, func(s probe.Stored) bool { return s.Probe.Name == name })
-				for _, s := range of.Sources {
+				sent, _ := each.First(stored, func(s probe.Stored) bool { return s.Probe.Name == name })
+				for _, s := range sent.Sources {
 					at := key{name, s.Address}
 					now[at] = s.Packets
 					if packets := s.Packets - before[at]; packets > 0 && i < len(p.Paths) {
-						owner := r.ownerOf(of.Probe.From, s.Address, stored)
+						owner := r.ownerOf(sent.Probe.From, s.Address, stored)
 						p.Paths[i].Sources = append(p.Paths[i].Sources, Source{name, s.Address, owner, packets})
 					}
 				}
@@ -274,10 +274,10 @@ func (r reading) rollout(d direction, from, to string, parts []string) (*Rollout
 	if during.began.IsZero() {
 		return nil, ""
 	}
-	after, _ := r.h.Step(stepOf(kindAfter, d, ""))
+	watch, _ := r.h.Step(stepOf(kindAfter, d, ""))
 	for _, part := range parts {
-		if act, _, asked := after.Act(history.StillWorks, part); asked && !act.Holds {
-			fails("some time later, on node "+part+": ", after, act)
+		if act, _, asked := watch.Act(history.StillWorks, part); asked && !act.Holds {
+			fails("some time later, on node "+part+": ", watch, act)
 		}
 	}
 	rolled.During, rolled.After = r.phase(during), r.phase(r.watched(stepOf(kindAfter, d, "")))

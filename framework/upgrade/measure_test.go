@@ -39,10 +39,10 @@ func TestPathKind(t *testing.T) {
 	}
 	line := []probe.Timeline{stored.At(second(7.1))}
 	for _, c := range []struct {
-		name string
-		kind PathKind
-		in   span
-		want Path
+		name  string
+		kind  PathKind
+		phase span
+		want  Path
 	}{
 		{"there and back", PathKind{Name: "a", Probes: []probe.Probe{p}}, span{began, second(8)}, Path{
 			Name: "a", Probes: []string{"out->one"}, Due: 8, Sent: 8, Answered: 2, Lost: 3, NotJudged: 3, LongestGapMS: 3000, GapProbe: "out->one", LongestSilenceMS: 6000, SilenceProbe: "out->one", Broken: 2}},
@@ -55,7 +55,7 @@ func TestPathKind(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.want.Each = []ProbeCount{{c.want.Probes[0], c.want.Due, c.want.Answered, c.want.Lost, c.want.NotJudged}}
-			must.Equal(t, "", c.want, c.kind.measure(line, c.in))
+			must.Equal(t, "", c.want, c.kind.measure(line, c.phase))
 		})
 	}
 }
@@ -190,7 +190,7 @@ func TestDifferences(t *testing.T) {
 	u := declared(t, "kube-router", "1.5.1", "2.1.0", Settings{})
 	u.Nodes = []string{"one"}
 	for _, c := range []struct {
-		name, after string
+		name, state string
 		want        []Difference
 	}{
 		{"what changes by itself", kernel(t, "later"), []Difference{}},
@@ -217,7 +217,7 @@ func TestDifferences(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := must.Get(u.differences(map[string]string{"one": kernel(t, "before")}, map[string]string{"one": c.after}))(t)
+			got := must.Get(u.differences(map[string]string{"one": kernel(t, "before")}, map[string]string{"one": c.state}))(t)
 			must.Equal(t, "", c.want, got)
 		})
 	}
@@ -230,7 +230,7 @@ func TestDifferencesWithoutPods(t *testing.T) {
 	moved := strings.NewReplacer("10.65.66.3", "10.65.65.4", "veth0efabbb1", "veth5ac8044d", "QTGCCG6IRQ4FK53S", "HX4BA7RV5MEP66KG").Replace(was)
 	u := Upgrade{Nodes: []string{"one"}, Normalize: withoutPods("metallb-system/", ":9443")}
 	for name, test := range map[string]struct {
-		after string
+		state string
 		want  []Difference
 	}{
 		"as before": {was, []Difference{}},
@@ -240,7 +240,7 @@ func TestDifferencesWithoutPods(t *testing.T) {
 			{"one", "rule", "nft map service-ips: 10.96.0.77 . udp . 7007 : goto service-C }", true},
 		}},
 	} {
-		got := must.Get(u.differences(map[string]string{"one": was}, map[string]string{"one": test.after}))(t)
+		got := must.Get(u.differences(map[string]string{"one": was}, map[string]string{"one": test.state}))(t)
 		must.Equal(t, name, test.want, got)
 	}
 }

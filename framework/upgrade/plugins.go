@@ -76,7 +76,6 @@ func sessionsOfAnyAge(ctx context.Context, r *framework.Run) error {
 	return labaccess.Lab(r).SessionsUp(ctx, allNodes, time.Time{})
 }
 
-// calicoASN is Calico's default AS number.
 const calicoASN = 64512
 
 // calicoUpgrade upgrades Calico by the vendor's manifest. Nodes peer with each other (Calico's mesh) and with the ToR.

@@ -148,17 +148,17 @@ func (r *Router) compare(t topology.Topology, before, now state, alone map[netip
 	}
 	for _, prefix := range keysOf(netip.Prefix.Compare, before.origins, now.origins) {
 		name := prefix.String()
-		switch is, was := len(now.origins[prefix]) > 0, len(before.origins[prefix]) > 0; {
-		case was && !is:
+		switch has, had := len(now.origins[prefix]) > 0, len(before.origins[prefix]) > 0; {
+		case had && !has:
 			r.Withdrawals = append(r.Withdrawals, name)
 			event("%s is withdrawn", name)
-		case is && !was:
+		case has && !had:
 			event("%s is announced by %s", name, namesOf(t, now.origins[prefix]))
-		case is && was && !slices.Equal(before.hops[prefix], now.hops[prefix]):
+		case has && had && !slices.Equal(before.hops[prefix], now.hops[prefix]):
 			r.NextHops = append(r.NextHops, name)
 			event("%s has the next hops %s, and had %s", name, namesOf(t, now.hops[prefix]), namesOf(t, before.hops[prefix]))
 		}
-		if one, known := alone[prefix]; len(now.origins[prefix]) > 1 && (one || !known) {
+		if one, found := alone[prefix]; len(now.origins[prefix]) > 1 && (one || !found) {
 			r.TwoOrigins = append(r.TwoOrigins, name)
 			if len(before.origins[prefix]) < 2 {
 				event("%s is announced by %s", name, namesOf(t, now.origins[prefix]))
@@ -177,30 +177,30 @@ func (r *Router) compare(t topology.Topology, before, now state, alone map[netip
 		}
 	}
 	for _, address := range keysOf(netip.Addr.Compare, now.answerers) {
-		if was, is := before.answerers[address], now.answerers[address]; was != "" && is != was {
+		if oldAnswerer, answerer := before.answerers[address], now.answerers[address]; oldAnswerer != "" && answerer != oldAnswerer {
 			r.Answerers = append(r.Answerers, address.String())
-			event("%s is answered for by %s, and was by %s", address, is, was)
+			event("%s is answered for by %s, and was by %s", address, answerer, oldAnswerer)
 		}
 	}
 	for _, address := range keysOf(netip.Addr.Compare, before.sessions, now.sessions) {
-		old, was := before.sessions[address]
-		established, is := now.sessions[address]
+		old, had := before.sessions[address]
+		established, has := now.sessions[address]
 		switch name := namesOf(t, []netip.Addr{address}); {
-		case was && !is:
+		case had && !has:
 			r.Resets = append(r.Resets, name)
 			event("the session with %s is down", name)
-		case was && !established.Equal(old):
+		case had && !established.Equal(old):
 			r.Resets = append(r.Resets, name)
 			event("the session with %s was reset, and is up again", name)
-		case is && !was:
+		case has && !had:
 			event("the session with %s is up", name)
 		}
 	}
 }
 
-func keysOf[K comparable, V any](compare func(a, b K) int, of ...map[K]V) []K {
+func keysOf[K comparable, V any](compare func(a, b K) int, sets ...map[K]V) []K {
 	var all []K
-	for _, m := range of {
+	for _, m := range sets {
 		all = slices.AppendSeq(all, maps.Keys(m))
 	}
 	slices.SortFunc(all, compare)

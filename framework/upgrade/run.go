@@ -363,8 +363,8 @@ func (t *trip) watchLoss(ctx context.Context, node string) error {
 		if len(polls) == 0 {
 			return false, "no router was polled", nil
 		}
-		kept := keeping(t.upgrade.Topology, polls[len(polls)-1], node)
-		return kept == "", kept, nil
+		keepers := keeping(t.upgrade.Topology, polls[len(polls)-1], node)
+		return keepers == "", keepers, nil
 	})
 	if ctx.Err() != nil {
 		return err

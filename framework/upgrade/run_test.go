@@ -127,7 +127,7 @@ func TestTripThatFails(t *testing.T) {
 func TestTripThatIsInterrupted(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		after time.Duration
+		delay time.Duration
 		holds func(m Measures) bool
 	}{
 		{"at rest", 6 * time.Second, func(m Measures) bool {
@@ -150,7 +150,7 @@ func TestTripThatIsInterrupted(t *testing.T) {
 					return nil
 				}
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), c.after)
+			ctx, cancel := context.WithTimeout(t.Context(), c.delay)
 			defer cancel()
 			m, err := w.run(ctx, t, t.TempDir())
 			must.Equal(t, m, [...]any{"", true, true}, [...]any{m.Stopped, w.stopped, c.holds(m)})

@@ -118,8 +118,8 @@ func TestWithin(t *testing.T) {
 			}
 		}
 		r := &framework.Run{Topology: u.Topology}
-		of := [...]string{r.Address(tor).String(), u.Topology.Routers[0].ID.String()}
-		must.Equal(t, "address and ID of the ToR", [...]string{"10.200.0.254", "10.200.0.254"}, of)
+		addresses := [...]string{r.Address(tor).String(), u.Topology.Routers[0].ID.String()}
+		must.Equal(t, "address and ID of the ToR", [...]string{"10.200.0.254", "10.200.0.254"}, addresses)
 		for _, e := range u.Ends {
 			if e.Address == nil || !e.Address(r).IsValid() { // MetalLB chooses the address of its Service in the lab
 				continue

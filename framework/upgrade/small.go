@@ -259,7 +259,7 @@ func (proxy serviceProxy) implements(
 			if a.answered || a.refused {
 				silent = 0
 			}
-			return a.of(endpoint, silent, proxy.tracked), a.String(), nil
+			return a.leadsTo(endpoint, silent, proxy.tracked), a.String(), nil
 		})
 }
 
@@ -287,9 +287,9 @@ func (c connection) String() string {
 // silentFor is how many connections in a row must fail before an address has no endpoint: a single one may be slow.
 const silentFor = 3
 
-// of reports whether an endpoint is behind the address: it answered the connection, or without tracking any endpoint
+// leadsTo reports whether an endpoint is behind the address: it answered the connection, or without tracking any endpoint
 // did. With an invalid endpoint it reports whether none is: the connection is refused, or several had no answer.
-func (c connection) of(endpoint netip.Addr, silent int, tracked bool) bool {
+func (c connection) leadsTo(endpoint netip.Addr, silent int, tracked bool) bool {
 	if endpoint.IsValid() {
 		return c.by == endpoint || !tracked && c.answered && !c.by.IsValid()
 	}
@@ -322,7 +322,7 @@ func connectionOf(to netip.Addr, said string) connection {
 	for line := range strings.Lines(tracked) {
 		var sources []string
 		for _, word := range strings.Fields(line) {
-			if source, is := strings.CutPrefix(word, "src="); is {
+			if source, ok := strings.CutPrefix(word, "src="); ok {
 				sources = append(sources, source)
 			}
 		}
@@ -388,8 +388,8 @@ func (s small) paths(udp, others time.Duration, routed bool) []PathKind {
 			return probe.Probe{From: from, To: end, Protocol: protocol, Interval: interval}.WithDefaults()
 		})
 	}
-	in := to(probe.UDP, outside, master, worker1, worker2)
-	out := slices.Concat(each.Of(in, func(p probe.Probe) []probe.Probe { return to(probe.UDP, p.To, outside) })...)
+	inbound := to(probe.UDP, outside, master, worker1, worker2)
+	outbound := slices.Concat(each.Of(inbound, func(p probe.Probe) []probe.Probe { return to(probe.UDP, p.To, outside) })...)
 	near := to(probe.UDP, worker1, "beside")
 	far := append(to(probe.UDP, worker1, worker2), append(to(probe.UDP, worker2, master), to(probe.UDP, master, worker1)...)...)
 	// Each UDP probe above has one flow, which a firewall that refuses new flows still accepts.
@@ -406,19 +406,19 @@ func (s small) paths(udp, others time.Duration, routed bool) []PathKind {
 		long = append(to(probe.Stream, outside, worker1, worker2), long...)
 	}
 	all := []PathKind{
-		{Name: "outside to pod", Probes: in},
-		{Name: "pod to outside", Probes: out},
+		{Name: "outside to pod", Probes: inbound},
+		{Name: "pod to outside", Probes: outbound},
 		{Name: "pod to pod, same node", Probes: near},
 		{Name: "pod to pod, other node", Probes: far},
-		{Name: "new connections, outside to pod", Probes: opening(in...)},
-		{Name: "new connections, pod to outside", Probes: opening(out...)},
+		{Name: "new connections, outside to pod", Probes: opening(inbound...)},
+		{Name: "new connections, pod to outside", Probes: opening(outbound...)},
 		{Name: "new connections, pod to pod, same node", Probes: opening(near...)},
 		{Name: "new connections, pod to pod, other node", Probes: opening(far...)},
 		{Name: "cluster IP", Probes: opening(probe.Probe{From: worker1, To: "cluster IP"})},
 		{Name: "node port", Probes: opening(probe.Probe{From: outside, To: "node port of " + worker1})},
 		{Name: "long-lived TCP", Probes: long},
-		{Name: "UDP one way, outside to pod", Probes: in, OneWay: true},
-		{Name: "UDP one way, pod to outside", Probes: out, OneWay: true},
+		{Name: "UDP one way, outside to pod", Probes: inbound, OneWay: true},
+		{Name: "UDP one way, pod to outside", Probes: outbound, OneWay: true},
 		{Name: "UDP one way, pod to pod", Probes: slices.Concat(near, far), OneWay: true},
 	}
 	if !routed {

@@ -33,9 +33,9 @@ func TestConnectionOf(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := connectionOf(to, test.said)
-			must.Equal(t, c, test.want, c.of(test.endpoint, test.silent, true))
+			must.Equal(t, c, test.want, c.leadsTo(test.endpoint, test.silent, true))
 			untracked := test.want || test.said == connected+"\n" && test.endpoint.IsValid()
-			must.Equal(t, c, untracked, c.of(test.endpoint, test.silent, false))
+			must.Equal(t, c, untracked, c.leadsTo(test.endpoint, test.silent, false))
 			must.Equal(t, "", cmp.Or(test.says, c.String()), c.String())
 		})
 	}

@@ -119,7 +119,6 @@ var declarations = map[string]declare{
 	"metallb":     metalLBUpgrade,
 }
 
-// Has reports whether an upgrade of a component is declared.
 func Has(component string) bool { return declarations[component] != nil }
 
 // Components are the components whose upgrade is declared, in order of their names.

@@ -308,15 +308,15 @@ func (j *Judge) sinceOnset(s history.Sighting) *time.Duration {
 	return new(s.At.Sub(*j.Result.Onset))
 }
 
-// addFinding adds a finding once. during names the part of the script, after is the time since that part began, and
+// addFinding adds a finding once. during names the part of the script, delay is the time since that part began, and
 // detected the time since the first loss.
-func (j *Judge) addFinding(f detect.Finding, during string, at *time.Time, after, detected *time.Duration) {
+func (j *Judge) addFinding(f detect.Finding, during string, at *time.Time, delay, detected *time.Duration) {
 	if slices.Contains(j.found, f.ID()) {
 		return
 	}
 	j.found = append(j.found, f.ID())
 	j.Result.Findings = append(j.Result.Findings, report.Finding{
-		Finding: f, During: during, At: at, CameMS: milliseconds(after), TimeToDetectMS: milliseconds(detected),
+		Finding: f, During: during, At: at, CameMS: milliseconds(delay), TimeToDetectMS: milliseconds(detected),
 	})
 }
 

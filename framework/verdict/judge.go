@@ -215,17 +215,17 @@ func (j *Judge) install(part history.StepView) error {
 type unavailableError struct{ error }
 
 // NoFindings reports whether there were no active findings for NoFindingsFor, until a poll that began after called,
-// the beginning of the wait. The span may begin before the wait, but not before after.
-func NoFindings(v history.View, after, called time.Time, expected ...framework.Finding) (s history.Span, enough bool) {
-	s = v.WithoutFindings(after, expected...)
+// the beginning of the wait. The span may begin before the wait, but not before earliest.
+func NoFindings(v history.View, earliest, called time.Time, expected ...framework.Finding) (s history.Span, enough bool) {
+	s = v.WithoutFindings(earliest, expected...)
 	return s, !s.Since.IsZero() && s.For >= NoFindingsFor && s.Since.Add(s.For).After(called)
 }
 
 // WaitNoFindings describes the wait for NoFindings.
 var WaitNoFindings = fmt.Sprintf("a time of %s without active findings", NoFindingsFor)
 
-func noFindings(v history.View, m history.Mark, after time.Time, expected ...framework.Finding) (since time.Time, err error) {
-	s, enough := NoFindings(v, after, m.Began, expected...)
+func noFindings(v history.View, m history.Mark, earliest time.Time, expected ...framework.Finding) (since time.Time, err error) {
+	s, enough := NoFindings(v, earliest, m.Began, expected...)
 	if enough {
 		return s.Since, nil
 	}
@@ -368,8 +368,8 @@ func (j *Judge) trials(part history.StepView) {
 	}
 	j.trialOutcome = &framework.Outcome{Trials: ran.Rounds, Occurred: ran.Holds, Count: 1}
 	j.Result.Race = &report.Race{Round: trials.Unit, Rounds: ran.Rounds, Struck: ran.Holds, Accelerator: j.Accelerator}
-	if survived, of := framework.Survived(ran.Rounds, trials.On(j.Accelerator)...); !ran.Holds && of > 0 {
-		j.Result.Race.Luck = new(report.NewRate(survived, of))
+	if survived, total := framework.Survived(ran.Rounds, trials.On(j.Accelerator)...); !ran.Holds && total > 0 {
+		j.Result.Race.Luck = new(report.NewRate(survived, total))
 	}
 }
 

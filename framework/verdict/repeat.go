@@ -64,8 +64,8 @@ func (j *Judge) TrialsDue(affected []framework.Outcome, unknown bool) int {
 	case unknown:
 		return framework.MaxTrials
 	}
-	known := trials.On(j.Accelerator)
+	outcomes := trials.On(j.Accelerator)
 	return framework.TrialsRequired(max(
-		framework.TrialsToConvince(known...), framework.TrialsNeeded(known...), framework.TrialsNeeded(affected...),
+		framework.TrialsToConvince(outcomes...), framework.TrialsNeeded(outcomes...), framework.TrialsNeeded(affected...),
 	))
 }

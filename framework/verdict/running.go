@@ -68,7 +68,7 @@ func compareImages(inUse []snapshot.ImageInUse, ofVariant []string, built map[st
 		var allowed []string
 		if named, err := reference.ParseNormalizedNamed(image.Image); err == nil {
 			allowed = slices.Sorted(slices.Values(repositories[named.Name()]))
-			if digest, known := digests[reference.TagNameOnly(named).String()]; known {
+			if digest, found := digests[reference.TagNameOnly(named).String()]; found {
 				allowed = []string{digest}
 			}
 		}

@@ -98,7 +98,7 @@ func lacks(err error) string {
 		}
 		return ""
 	}
-	if unknown, is := errors.AsType[*images.UnknownVersionError](err); is {
+	if unknown, ok := errors.AsType[*images.UnknownVersionError](err); ok {
 		return unknown.Why
 	}
 	return ""
