@@ -78,7 +78,7 @@ type Advised struct {
 	Outcome Outcome
 }
 
-// Subject is what advice needs to know of a scenario.
+// Subject has the data of a scenario that Advise needs.
 type Subject struct {
 	Name       string             `json:"name"`
 	Title      string             `json:"title"`
@@ -91,7 +91,7 @@ type Subject struct {
 	Recorded []Known `json:"recorded"`
 }
 
-// Of is what advice needs to know of a scenario.
+// Of returns the Subject of a scenario.
 func Of(s framework.Scenario) Subject {
 	i := s.Incident
 	return Subject{
@@ -100,7 +100,7 @@ func Of(s framework.Scenario) Subject {
 	}
 }
 
-// Advise looks an upgrade up in results, and in what is known of all scenarios. The user's values rule out incidents.
+// Advise looks an upgrade up in results, and in the records of all scenarios. The user's values rule out incidents.
 func Advise(all []Subject, results []Known, component, from, to string, values *releasefile.Given) (Advice, error) {
 	a := Advice{Component: component, From: from, To: to}
 	if values != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// Plan is what a change of a repository does to the components that relapse knows.
+// Plan lists the upgrades of known components that a change of a repository makes.
 type Plan struct {
 	Raises []Raise
 	// NotRead says why changed versions were not read: the plan lacks upgrades. Lines are changed lines of files in

@@ -12,8 +12,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// Whenever a run is interrupted, labs go, no reader stays open, no variant is judged by what it has not seen, and no
-// goroutine is left, or the bubble would not end.
+// Whenever a run is interrupted, its labs go down, its readers are closed, and no goroutine is left: otherwise the bubble
+// would not end. No variant is judged by steps that did not run.
 func TestInterrupts(t *testing.T) {
 	const moments = 10
 	for name, scenario := range map[string]func() (framework.Scenario, *fakeLabs, Options){

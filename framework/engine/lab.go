@@ -21,7 +21,7 @@ type Labs interface {
 	Down(ctx context.Context, s framework.Scenario) error
 }
 
-// Prepared says what a scenario's images are, as report.Report has it.
+// Prepared describes a scenario's images, as report.Report does.
 type Prepared struct {
 	Digests, Origins map[string]string // by name
 	Modules          []report.Module

@@ -16,7 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// A run that is killed at any moment leaves a report and a page of what was known, with the step in which it was.
+// A run that is killed at any moment leaves a report and a page with the results so far and the running step.
 func TestAReportIsThereWhileTheRunGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := fakeWorld()

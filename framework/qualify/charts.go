@@ -12,7 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 )
 
-// Charts is what the charts of both versions make of the same values.
+// Charts compares what the charts of both versions render from the same values.
 type Charts struct {
 	// ConfigMap is the ConfigMap's namespace/name, or names other settings. From and To are how many keys it has.
 	ConfigMap string `json:"config_map"`

@@ -29,7 +29,7 @@ const (
 	Unknown Verdict = "UNKNOWN"
 )
 
-// Qualification is what was found about an upgrade, and the verdict.
+// Qualification has the findings about an upgrade, and the verdict.
 type Qualification struct {
 	Schema  string    `json:"schema"`
 	Verdict Verdict   `json:"verdict"`
@@ -238,7 +238,7 @@ func (i Incident) row(from, to string) Row {
 		}
 	case advise.NotJudgeable:
 		r.State = NotJudged
-		// An upgrade does not introduce what To does not have, nor what From has.
+		// An incident that From has, or that To does not have, is not introduced.
 		switch {
 		case i.To.Outcome == bisect.Unaffected:
 			r.Decides = false

@@ -170,7 +170,7 @@ func declare(scenario string, e *engine.Execution) {
 				})
 			})
 		}
-		// An interrupted suite still runs this. A second interrupt must not cut short what takes the lab down.
+		// An interrupted suite still runs this. A second interrupt must not stop the removal of the lab.
 		ginkgo.AfterAll(func(spec ginkgo.SpecContext) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(spec), engine.UndoWithin)
 			defer cancel()

@@ -54,7 +54,7 @@ func kubeRouterUpgrade() Upgrade {
 // hashedChain ends with a hash of pod or policy and time of a sync (pkg/controllers/netpol: podFirewallChainName).
 var hashedChain = regexp.MustCompile(`\b(KUBE-(?:POD-FW|NWPLCY)-)[A-Z2-7]{16}\b`)
 
-// services are what else must work before an installation is complete.
+// services must work before an installation is complete.
 type services struct {
 	kubeProxy bool
 	sessions  bool // of the routers with the nodes

@@ -280,7 +280,7 @@ func TestKeeping(t *testing.T) {
 	must.Contain(t, keeping(w.upgrade.Topology, pollOf(snapshot.Snapshot{}), "two"), "was not read")
 }
 
-// The agent's own container tells the version of a pod, not what runs beside it.
+// A pod's version is the version of the agent's container, not of a container beside it.
 func TestRuns(t *testing.T) {
 	r := metallb.Release{Version: "0.14.8"}
 	var pod corev1.Pod
