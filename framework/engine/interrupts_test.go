@@ -12,7 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// Whenever a run is interrupted, its labs go down, its readers are closed, and no goroutine is left: otherwise the bubble
+// Whenever a run is interrupted, its labs go down, its readers are closed, and no goroutine is left, or else the bubble
 // would not end. No variant is judged by steps that did not run.
 func TestInterrupts(t *testing.T) {
 	const moments = 10

@@ -137,8 +137,8 @@ func (t trial) imageOf(c *images.Catalogue, version string) (string, error) {
 	return firstKnown(c, suite.ImagesOf(u, false, u.Variants...), version)
 }
 
-// firstKnown is the first of some images with a version, empty if there is none. The error says that the catalogue does not
-// know all images with the version.
+// firstKnown is the first of some images with a version, if any. The error says that the catalogue does not know all
+// images with the version.
 func firstKnown(c *images.Catalogue, refs []string, version string) (string, error) {
 	refs = slices.DeleteFunc(slices.Clone(refs), func(ref string) bool {
 		_, tag, _ := strings.Cut(ref, ":")

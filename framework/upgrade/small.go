@@ -287,8 +287,8 @@ func (c connection) String() string {
 // silentFor is how many connections in a row must fail before an address has no endpoint: a single one may be slow.
 const silentFor = 3
 
-// leadsTo reports whether an endpoint is behind the address: it answered the connection, or without tracking any endpoint
-// did. With an invalid endpoint it reports whether none is: the connection is refused, or several had no answer.
+// leadsTo reports whether an endpoint is behind the address: it answered the connection or, without tracking, any
+// endpoint did. With an invalid endpoint it reports whether none is: it is refused, or several had no answer.
 func (c connection) leadsTo(endpoint netip.Addr, silent int, tracked bool) bool {
 	if endpoint.IsValid() {
 		return c.by == endpoint || !tracked && c.answered && !c.by.IsValid()
