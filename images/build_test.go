@@ -137,18 +137,18 @@ func TestBuildTellsOfPackages(t *testing.T) {
 	// Not in Go's cache, whatever ran before.
 	files["p/part/part.go"] = fmt.Sprintf("package part\n\nfunc Say() { println(%d) }\n", time.Now().UnixNano())
 	c := open(t, newRoot(t, files))
-	var told []string
+	var events []string
 	must.Get(c.Build(t.Context(), []string{"x.dev/p:1"}, func(e Event) {
 		if e.Step == Built {
 			e.Elapsed = 1500 * time.Millisecond
 		}
-		told = append(told, e.String())
+		events = append(events, e.String())
 	}))(t)
 	must.Equal(t, "", []string{
 		"looking for modules, and downloading what is not there", "waiting for the compiler",
 		"compiling 1 of 2 packages: p/part", "compiling 2 of 2 packages: p/main",
 		"writing layers", "built in 1.5 s (2 packages)",
-	}, told)
+	}, events)
 }
 
 func TestKey(t *testing.T) {
@@ -173,9 +173,9 @@ func TestKey(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			changed := maps.Clone(files)
 			changed[test.file] = test.content
-			after := keys(open(t, newRoot(t, changed)))
+			newKeys := keys(open(t, newRoot(t, changed)))
 			for ref := range before {
-				must.Equal(t, "another key of "+ref, slices.Contains(test.changes, ref), after[ref] != before[ref])
+				must.Equal(t, "another key of "+ref, slices.Contains(test.changes, ref), newKeys[ref] != before[ref])
 			}
 		})
 	}
@@ -184,8 +184,8 @@ func TestKey(t *testing.T) {
 func TestFailedBuild(t *testing.T) {
 	root := newRoot(t, program("package main\n\nfunc main() { undefined() }\n"))
 	c := open(t, root)
-	failed, is := errors.AsType[*BuildError](must.Err(c.Build(t.Context(), []string{"x.dev/p:1"}, nil)))
-	must.Equal(t, failed, true, is)
+	failed, ok := errors.AsType[*BuildError](must.Err(c.Build(t.Context(), []string{"x.dev/p:1"}, nil)))
+	must.Equal(t, failed, true, ok)
 	must.Equal(t, "image", "x.dev/p:1", failed.Ref)
 	must.Contain(t, strings.Join(failed.Tail, "\n"), "undefined: undefined")
 	must.Get(os.Stat(failed.Log))(t)

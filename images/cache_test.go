@@ -24,16 +24,16 @@ func cacheOfThreeStates(t *testing.T) *Catalogue {
 	return c
 }
 
-func held(t *testing.T, c *Catalogue) (images int, bytes int64) {
+func contents(t *testing.T, c *Catalogue) (images int, bytes int64) {
 	t.Helper()
 	return len(must.Get(c.cache.entries())(t)), must.Get(diskUse(c.cache.layouts()))(t)
 }
 
 func TestPrune(t *testing.T) {
 	c := cacheOfThreeStates(t)
-	_, before := held(t, c)
+	_, before := contents(t, c)
 	p := must.Get(c.Prune(t.Context()))(t)
-	if images, bytes := held(t, c); images != 2 || len(p.Images) != 4 || bytes != p.Kept || before-bytes != p.Freed || p.Freed == 0 || p.Builds != 0 {
+	if images, bytes := contents(t, c); images != 2 || len(p.Images) != 4 || bytes != p.Kept || before-bytes != p.Freed || p.Freed == 0 || p.Builds != 0 {
 		t.Errorf("%d images with %d of %d bytes are left; told %+v", images, bytes, before, p)
 	}
 	// What is left is what the catalogue needs.
@@ -62,8 +62,8 @@ func TestPruneRefusesWhileImagesAreBuilt(t *testing.T) {
 	running, remove, err := c.cache.workspace(t.Context())
 	must.NoError(t, err)
 	defer remove()
-	before, _ := held(t, c)
+	before, _ := contents(t, c)
 	must.Fail(t, must.Err(c.Prune(t.Context())), "images are being built in "+running)
-	after, _ := held(t, c)
-	must.Equal(t, "images", before, after)
+	remaining, _ := contents(t, c)
+	must.Equal(t, "images", before, remaining)
 }

@@ -35,8 +35,8 @@ type Catalogue struct {
 	recipesMu sync.Mutex
 	recipes   map[string]*Recipe // by ref
 
-	mu    sync.Mutex
-	known map[string]string // keys by ref, each worked out once
+	mu       sync.Mutex
+	keyByRef map[string]string // keys by ref, each worked out once
 }
 
 // Open reads the recipes below images/ of the source tree at root. The error lists all that is wrong with them, by file
@@ -50,12 +50,12 @@ func Open(root string) (*Catalogue, error) {
 	return openIn(filepath.Join(user, "relapse", "images"), root)
 }
 
-func openIn(kept, root string) (*Catalogue, error) {
+func openIn(cacheDir, root string) (*Catalogue, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return nil, fmt.Errorf("opening image recipes: %w", err)
 	}
-	c := &Catalogue{root: root, recipes: map[string]*Recipe{}, known: map[string]string{}, cache: &cache{dir: kept}}
+	c := &Catalogue{root: root, recipes: map[string]*Recipe{}, keyByRef: map[string]string{}, cache: &cache{dir: cacheDir}}
 	folders, err := os.ReadDir(filepath.Join(root, "images"))
 	if err != nil {
 		return nil, fmt.Errorf("reading image recipes: %w", err)

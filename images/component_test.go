@@ -92,8 +92,8 @@ func TestBuildOfAVersionThatNoFolderHas(t *testing.T) {
 	first := mustBuild(t, c, refs...)
 	r := must.Get(c.Recipe(refs[0]))(t)
 	must.Equal(t, "the recipe", [2]string{"1.1.1", "-X main.said=1.1.1"}, [2]string{r.Version, r.Programs[0].LDFlags})
-	kept := must.Get(filepath.Glob(filepath.Join(c.cache.modules(), "v-1.1.1-*", "*")))(t)
-	must.Equal(t, "the cache keeps", []string{"1.1.1.mod", "1.1.1.sum"}, each.Of(kept, filepath.Base))
+	files := must.Get(filepath.Glob(filepath.Join(c.cache.modules(), "v-1.1.1-*", "*")))(t)
+	must.Equal(t, "the cache keeps", []string{"1.1.1.mod", "1.1.1.sum"}, each.Of(files, filepath.Base))
 	// What is kept serves where no proxy answers.
 	t.Setenv("GOPROXY", "off")
 	again := open(t, c.root)

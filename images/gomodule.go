@@ -27,11 +27,11 @@ type goModule struct {
 }
 
 // module returns the module that the recipe's field "in" names.
-func (r *Recipe) module(in string) goModule {
-	if in == "" && r.build != nil {
+func (r *Recipe) module(dir string) goModule {
+	if dir == "" && r.build != nil {
 		return goModule{folder: r.folder, file: r.build.file, build: r.build}
 	}
-	folder := filepath.Join(r.folder, in)
+	folder := filepath.Join(r.folder, dir)
 	return goModule{folder: folder, file: filepath.Join(folder, "go.mod")}
 }
 

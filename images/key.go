@@ -26,18 +26,18 @@ func (c *Catalogue) keys(ctx context.Context, refs []string) (map[string]string,
 	defer c.mu.Unlock()
 	keys := map[string]string{}
 	for _, ref := range refs {
-		if _, done := c.known[ref]; !done {
+		if _, done := c.keyByRef[ref]; !done {
 			r, _ := c.Recipe(ref)
 			if err := c.derive(ctx, r); err != nil {
 				return nil, err
 			}
-			key, err := c.key(ctx, r, c.known[r.Base])
+			key, err := c.key(ctx, r, c.keyByRef[r.Base])
 			if err != nil {
 				return nil, fmt.Errorf("hashing the inputs of %s: %w", ref, err)
 			}
-			c.known[ref] = key
+			c.keyByRef[ref] = key
 		}
-		keys[ref] = c.known[ref]
+		keys[ref] = c.keyByRef[ref]
 	}
 	return keys, nil
 }

@@ -66,12 +66,12 @@ func (c *Catalogue) Blobs(ctx context.Context, refs []string) (folder string, fi
 		if err != nil {
 			return "", nil, err
 		}
-		of := tag.RepositoryStr()
-		if files[of] == nil {
-			files[of] = map[string]string{}
+		repository := tag.RepositoryStr()
+		if files[repository] == nil {
+			files[repository] = map[string]string{}
 		}
 		for _, blob := range append(slices.Clone(e.manifest.Layers), e.manifest.Config) {
-			files[of][blob.Digest.String()] = filepath.Join(folder, e.key, "blobs", blob.Digest.Algorithm, blob.Digest.Hex)
+			files[repository][blob.Digest.String()] = filepath.Join(folder, e.key, "blobs", blob.Digest.Algorithm, blob.Digest.Hex)
 		}
 	}
 	return folder, files, nil
@@ -92,7 +92,7 @@ func (c *Catalogue) Push(ctx context.Context, addr string, refs []string) error 
 			return fmt.Errorf("pushing images: %w", err)
 		}
 		target := tag.RepositoryStr() + ":" + tag.TagStr()
-		if other, taken := targets[target]; taken {
+		if other, found := targets[target]; found {
 			return fmt.Errorf("pushing images: %s and %s would both be %s in the registry", ref, other, target)
 		}
 		targets[target] = ref

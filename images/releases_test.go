@@ -17,15 +17,15 @@ import (
 
 func TestRangesAndPreReleases(t *testing.T) {
 	for _, test := range []struct {
-		from, below string
-		in, out     []string
+		from, below  string
+		inRange, out []string
 	}{
 		{"1.12.0", "1.13.0", []string{"1.12.0-rc0", "1.12.0", "1.12.19", "1.12.3-rc1"}, []string{"1.11.20", "1.13.0-rc0", "1.13.0", "", "1.12.x"}},
 		{"1.12.0-rc0", "1.12.0-rc1", []string{"1.12.0-rc0"}, []string{"1.12.0-rc1", "1.12.0", "1.11.6"}},
 		{"1.12.0-rc3", "1.13.0", []string{"1.12.0-rc3", "1.12.0"}, []string{"1.12.0-rc2", "1.13.0-rc0"}},
 	} {
 		r := versions{From: test.from, Below: test.below}
-		for _, v := range test.in {
+		for _, v := range test.inRange {
 			must.Equal(t, v, true, r.contain(v))
 		}
 		for _, v := range test.out {
@@ -129,8 +129,8 @@ func TestNotPublishedButKnown(t *testing.T) {
 // itself fails the test unless an error says, with these words, that a version itself is not published.
 func itself(t *testing.T, err error, words string) {
 	t.Helper()
-	missing, is := errors.AsType[*NotPublishedError](err)
-	must.Equal(t, err, true, is && !missing.Required)
+	missing, ok := errors.AsType[*NotPublishedError](err)
+	must.Equal(t, err, true, ok && !missing.Required)
 	must.Fail(t, err, words)
 }
 
@@ -176,6 +176,6 @@ var said string
 func main() { println(said, len(map[bool]int{true: 0, vendor.Version == "v1.1.0": 1})) }
 `)))
 	err := must.Err(c.Build(t.Context(), must.Get(c.Find(Want{Component: "v", Version: "1.1.0"}))(t), nil))
-	failed, is := errors.AsType[*BuildError](err)
-	must.Equal(t, err, true, is && strings.Contains(failed.Complaint(), "duplicate key"))
+	failed, ok := errors.AsType[*BuildError](err)
+	must.Equal(t, err, true, ok && strings.Contains(failed.Complaint(), "duplicate key"))
 }

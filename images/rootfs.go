@@ -129,9 +129,9 @@ func debootstrapCommand(d *Debian, dir, mirror string) []string {
 // aptMirror returns the archive that this machine's apt takes the suite from, or another suite of Debian's, so that a
 // mirror set for the machine serves images too. Without one debootstrap uses its own default.
 func aptMirror(ctx context.Context, suite string) string {
-	for _, of := range []string{"Codename: " + suite, "Label: Debian"} {
+	for _, filter := range []string{"Codename: " + suite, "Label: Debian"} {
 		out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI)",
-			"Created-By: Packages", "Component: main", of).Output()
+			"Created-By: Packages", "Component: main", filter).Output()
 		if first, _, _ := strings.Cut(string(out), "\n"); err == nil && first != "" {
 			return first
 		}

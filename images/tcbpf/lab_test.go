@@ -180,7 +180,7 @@ func (w wire) seenBy(t *testing.T, server netip.Addr) netip.Addr {
 	t.Helper()
 	own := must.Get(netns.Get())(t)
 	defer own.Close()
-	in := func(ns netns.NsHandle, do func() (net.Conn, error)) net.Conn {
+	inNamespace := func(ns netns.NsHandle, do func() (net.Conn, error)) net.Conn {
 		t.Helper()
 		must.NoError(t, netns.Set(ns))
 		conn, err := do()
@@ -190,8 +190,8 @@ func (w wire) seenBy(t *testing.T, server netip.Addr) netip.Addr {
 		return conn
 	}
 	to := &net.UDPAddr{IP: server.AsSlice(), Port: 3306}
-	listen := in(w.outside, func() (net.Conn, error) { return net.ListenUDP("udp4", to) }).(*net.UDPConn)
-	send := in(w.pod, func() (net.Conn, error) { return net.DialUDP("udp4", nil, to) })
+	listen := inNamespace(w.outside, func() (net.Conn, error) { return net.ListenUDP("udp4", to) }).(*net.UDPConn)
+	send := inNamespace(w.pod, func() (net.Conn, error) { return net.DialUDP("udp4", nil, to) })
 	must.Get(send.Write([]byte("hello")))(t)
 	must.NoError(t, listen.SetReadDeadline(time.Now().Add(5*time.Second)))
 	_, from, err := listen.ReadFromUDPAddrPort(make([]byte, 16))

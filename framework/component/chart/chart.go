@@ -176,7 +176,7 @@ func Find(objects []unstructured.Unstructured, kind, name string) *unstructured.
 func schemaSays(err error) string {
 	var says []string
 	for line := range strings.Lines(err.Error()) {
-		if line, is := strings.CutPrefix(strings.TrimSpace(line), "- "); is {
+		if line, ok := strings.CutPrefix(strings.TrimSpace(line), "- "); ok {
 			says = append(says, line)
 		}
 	}
@@ -190,8 +190,8 @@ func schemaSays(err error) string {
 // templateSays is what a template says of values: its own sentence, if it has one.
 func templateSays(err error) string {
 	// The function fail of Helm's templates: "execution error at (FILE:LINE:COLUMN): ...".
-	if _, at, is := strings.Cut(err.Error(), "execution error at ("); is {
-		if _, says, is := strings.Cut(at, "): "); is {
+	if _, at, ok := strings.Cut(err.Error(), "execution error at ("); ok {
+		if _, says, ok := strings.Cut(at, "): "); ok {
 			return oneLine(says)
 		}
 	}

@@ -143,7 +143,7 @@ func (c *Chart) withoutDefault(values map[string]any) []Path {
 			case !there:
 				all = append(all, at)
 			case isMap:
-				if was, is := was.(map[string]any); is && len(was) > 0 {
+				if was, ok := was.(map[string]any); ok && len(was) > 0 {
 					walk(inner, was, at)
 				}
 			}
@@ -157,11 +157,11 @@ func (c *Chart) withoutDefault(values map[string]any) []Path {
 func variations(values map[string]any, paths []Path) []map[string]any {
 	without, other := Merge(values), Merge(values)
 	for _, path := range paths {
-		inner := func(of map[string]any) map[string]any {
+		inner := func(m map[string]any) map[string]any {
 			for _, key := range path[:len(path)-1] {
-				of = of[key].(map[string]any)
+				m = m[key].(map[string]any)
 			}
-			return of
+			return m
 		}
 		key := path[len(path)-1]
 		delete(inner(without), key)
@@ -195,15 +195,15 @@ func (p Path) Hint(charts ...*Chart) string {
 				strings.Repeat("}", len(parts)-1))
 		}
 	}
-	var known []string
+	var near []string
 	var walk func(values map[string]any, path string)
 	walk = func(values map[string]any, path string) {
 		for key, value := range values {
 			at := strings.TrimPrefix(path+"."+key, ".")
 			if p.resembles(strings.Split(at, ".")) {
-				known = append(known, at)
+				near = append(near, at)
 			}
-			if inner, is := value.(map[string]any); is {
+			if inner, ok := value.(map[string]any); ok {
 				walk(inner, at)
 			}
 		}
@@ -211,8 +211,8 @@ func (p Path) Hint(charts ...*Chart) string {
 	for _, c := range charts {
 		walk(c.defaults, "")
 	}
-	slices.Sort(known)
-	if nearest := topology.Similar(p.String(), slices.Compact(known)); nearest != "" {
+	slices.Sort(near)
+	if nearest := topology.Similar(p.String(), slices.Compact(near)); nearest != "" {
 		return "nearest: " + nearest
 	}
 	return ""

@@ -51,8 +51,8 @@ func Set(values map[string]any, path string, value any) {
 			values[first] = value
 			return
 		}
-		inner, is := values[first].(map[string]any)
-		if !is {
+		inner, ok := values[first].(map[string]any)
+		if !ok {
 			inner = map[string]any{}
 			values[first] = inner
 		}
@@ -78,7 +78,7 @@ func (p Path) Put(from, to map[string]any) {
 		return
 	}
 	source, _ := value.(map[string]any)
-	if inner, is := to[key].(map[string]any); is {
+	if inner, ok := to[key].(map[string]any); ok {
 		p[1:].Put(source, inner)
 	}
 }
@@ -122,12 +122,12 @@ type Replacement struct {
 }
 
 func (r Replacement) String() string {
-	was, is := r.Was, r.Is
+	was, replacement := r.Was, r.Is
 	if !r.Users {
 		was += ", the chart's default,"
 	}
-	is = cmp.Or(is, "the chart's default")
-	return fmt.Sprintf("%s: %s is replaced by %s: %s", r.Path, was, is, r.Why)
+	replacement = cmp.Or(replacement, "the chart's default")
+	return fmt.Sprintf("%s: %s is replaced by %s: %s", r.Path, was, replacement, r.Why)
 }
 
 // Text is a value as JSON.

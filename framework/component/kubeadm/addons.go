@@ -85,7 +85,7 @@ func changed[T any](change func(*T)) func(*unstructured.Unstructured) error {
 	}
 }
 
-func apply(ctx context.Context, lab *kindlab.Lab, of changes, names ...string) error {
+func apply(ctx context.Context, lab *kindlab.Lab, edits changes, names ...string) error {
 	cluster := lab.Clusters[0]
 	config, err := config(cluster.APIServer(), lab.Topology)
 	if err != nil {
@@ -102,7 +102,7 @@ func apply(ctx context.Context, lab *kindlab.Lab, of changes, names ...string) e
 	}
 	objects, err := workload.Objects(manifest.String())
 	for _, o := range objects {
-		if change := of[o.GetKind()]; change != nil {
+		if change := edits[o.GetKind()]; change != nil {
 			err = errors.Join(err, change(o))
 		}
 	}

@@ -202,8 +202,8 @@ func (d DNS) ApplyHalf(ctx context.Context, lab *kindlab.Lab, bound time.Duratio
 		if err != nil {
 			return false, "", err
 		}
-		held, saw := d.half(pods)
-		return held, saw, nil
+		ok, saw := d.half(pods)
+		return ok, saw, nil
 	})
 }
 

@@ -91,7 +91,7 @@ func TestHalf(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		pods []corev1.Pod
-		held bool
+		half bool
 	}{
 		{"before", []corev1.Pod{old, old}, false},
 		{"the first is new", []corev1.Pod{old, old, fresh}, false},
@@ -99,8 +99,8 @@ func TestHalf(t *testing.T) {
 		{"held", []corev1.Pod{old, fresh, fresh}, true},
 		{"over", []corev1.Pod{fresh, fresh}, false},
 	} {
-		if held, saw := (DNS{Version: "1.15.0"}).half(test.pods); held != test.held || saw == "" {
-			t.Errorf("%s: %v, %q", test.name, held, saw)
+		if ok, saw := (DNS{Version: "1.15.0"}).half(test.pods); ok != test.half || saw == "" {
+			t.Errorf("%s: %v, %q", test.name, ok, saw)
 		}
 	}
 }

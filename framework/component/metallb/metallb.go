@@ -121,17 +121,17 @@ metadata:
 `
 
 func (r Release) render(ctx context.Context) ([]unstructured.Unstructured, error) {
-	of, err := published.Of(ctx, name, r.Version)
+	c, err := published.Of(ctx, name, r.Version)
 	if err != nil {
 		return nil, err
 	}
-	return installed.Render(of, chart.With(r.Values, r.Settings()))
+	return installed.Render(c, chart.With(r.Values, r.Settings()))
 }
 
 // Create is the action that creates the resources for a version once the webhook answers, unless that refuses one.
 func (r Resources) Create(version string) framework.Action {
 	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
-		return workload.ApplyWhenTaken(ctx, c, "MetalLB's webhook to answer", webhookWithin, r.of(version)...)
+		return workload.ApplyWhenTaken(ctx, c, "MetalLB's webhook to answer", webhookWithin, r.forVersion(version)...)
 	})
 }
 
@@ -184,7 +184,7 @@ spec: {myASN: %d, peerASN: %d, peerAddress: %s%s}
 }
 
 // of are the objects for a version: from 0.15 on a session carries one family, unless the peer says otherwise.
-func (r Resources) of(version string) []*unstructured.Unstructured {
+func (r Resources) forVersion(version string) []*unstructured.Unstructured {
 	if !r.CarriesBoth || semver.Compare("v"+version, "v0.15.0") < 0 {
 		return r.Objects
 	}

@@ -134,15 +134,15 @@ type adapter struct {
 }
 
 func (a *adapter) lastOfEach(all []*unstructured.Unstructured) []*unstructured.Unstructured {
-	is := func(o *unstructured.Unstructured) string { return o.GetKind() + " " + o.GetName() }
+	key := func(o *unstructured.Unstructured) string { return o.GetKind() + " " + o.GetName() }
 	last := map[string]*unstructured.Unstructured{}
 	for _, o := range all {
-		last[is(o)] = o
+		last[key(o)] = o
 	}
 	return slices.DeleteFunc(all, func(o *unstructured.Unstructured) bool {
-		earlier := last[is(o)] != o
+		earlier := last[key(o)] != o
 		if earlier {
-			a.Say("%s: left out: a later one of the manifests has its name", is(o))
+			a.Say("%s: left out: a later one of the manifests has its name", key(o))
 		}
 		return earlier
 	})
@@ -243,20 +243,20 @@ func (a *adapter) bfd(f objects.Fields) error {
 		return err
 	}
 	profile := a.all[i]
-	of, err := a.Spec(profile)
+	fields, err := a.Spec(profile)
 	if err != nil {
 		return fmt.Errorf("spec of BFDProfile %v: %w", name, err)
 	}
-	of.Drop("the lab's router sends no echoes", "echoMode", "echoInterval")
-	of.Drop("the lab's router is one hop away", "minimumTtl")
-	a.profile(profile, of.Values)
+	fields.Drop("the lab's router sends no echoes", "echoMode", "echoInterval")
+	fields.Drop("the lab's router is one hop away", "minimumTtl")
+	a.profile(profile, fields.Values)
 	return nil
 }
 
 // profile adds a BFDProfile. What it leaves to FRR is FRR's default.
 func (a *adapter) profile(o *unstructured.Unstructured, spec map[string]any) {
 	number := func(field string, fallback int64) int64 {
-		if value, is := spec[field].(int64); is {
+		if value, ok := spec[field].(int64); ok {
 			return value
 		}
 		return fallback
@@ -416,7 +416,7 @@ func (a *adapter) own(kind, why string, pool ...any) {
 	if len(pool) > 0 {
 		text = fmt.Sprintf(text, pool...)
 	}
-	told, networks := a.Replaced, a.Networks
+	replaced, networks := a.Replaced, a.Networks
 	a.Networks = nil // it is the lab's
 	own, err := workload.Objects(text)
 	if err == nil {
@@ -425,7 +425,7 @@ func (a *adapter) own(kind, why string, pool ...any) {
 	if err != nil {
 		panic(err) // no text of a user is in it
 	}
-	a.Replaced, a.Networks = told, networks
+	a.Replaced, a.Networks = replaced, networks
 	a.Say("%s: %s: the lab has its own", kind, why)
 }
 
@@ -442,9 +442,9 @@ func (a *adapter) announces(by string, pool *unstructured.Unstructured) bool {
 	})
 }
 
-func has(pool *unstructured.Unstructured, of func(text string) bool) bool {
+func has(pool *unstructured.Unstructured, matches func(text string) bool) bool {
 	addresses, _, _ := unstructured.NestedStringSlice(pool.Object, "spec", "addresses")
-	return slices.ContainsFunc(addresses, of)
+	return slices.ContainsFunc(addresses, matches)
 }
 
 func validatePool(spec map[string]any, networks []netip.Prefix) error {

@@ -140,7 +140,7 @@ func TestBFD(t *testing.T) {
 // What is announced by ARP alone stays so. Pools of both kinds are told apart by their names.
 func TestResourcesOfLayer2(t *testing.T) {
 	second := strings.NewReplacer("name: p,", "name: q,", "192.0.2.0/28", "198.51.100.7-198.51.100.8").Replace(pool)
-	of := func(name string) string {
+	l2For := func(name string) string {
 		return strings.Replace(layer2, "{name: l2}", "{name: l2}\nspec: {ipAddressPools: ["+name+"], interfaces: [eno1], nodeSelectors: [{matchLabels: {a: b}}]}", 1)
 	}
 	own := func(kind, why string) string { return kind + ": " + why + ": the lab has its own" }
@@ -158,13 +158,13 @@ func TestResourcesOfLayer2(t *testing.T) {
 		replaced                  []string
 	}{
 		{"every pool", pool + layer2, "p l2", "p", false, nil},
-		{"a pool of two addresses", second + of("q"), "q l2", "q", false, append(dropped, larger)},
+		{"a pool of two addresses", second + l2For("q"), "q l2", "q", false, append(dropped, larger)},
 		{"no pool", layer2, "l2 lab", "lab", false, []string{none}},
-		{"a pool that is not there", of("other"), "l2 lab lab", "lab", false,
+		{"a pool that is not there", l2For("other"), "l2 lab lab", "lab", false,
 			append(dropped, missing, none, own("L2Advertisement", "none announces a pool of the manifests"))},
-		{"one of each kind", second + of("q") + pool + strings.Replace(advertisement, ", peers: [leaf1]", "", 1) + defaults[kindPeer], "q l2 p a lab", "q", true,
+		{"one of each kind", second + l2For("q") + pool + strings.Replace(advertisement, ", peers: [leaf1]", "", 1) + defaults[kindPeer], "q l2 p a lab", "q", true,
 			append(dropped, larger, off)},
-		{"a peer, and no advertisement by BGP", second + of("q") + defaults[kindPeer], "q l2 lab lab lab", "q", true, append(dropped, larger,
+		{"a peer, and no advertisement by BGP", second + l2For("q") + defaults[kindPeer], "q l2 lab lab lab", "q", true, append(dropped, larger,
 			own("IPAddressPool", "none has addresses of IPv4 for BGP"), own("BGPAdvertisement", "none announces a pool of the manifests"), off)},
 		{"a pool twice", strings.Replace(pool, "192.0.2.0/28", "192.0.2.0/24", 1) + pool + layer2, "p l2", "p", false,
 			[]string{"IPAddressPool p: left out: a later one of the manifests has its name"}},
@@ -217,7 +217,7 @@ func TestResourcesOfBothFamilies(t *testing.T) {
 }
 
 func TestResourcesAreRefused(t *testing.T) {
-	in := func(addresses string) string {
+	withRange := func(addresses string) string {
 		return strings.Replace(pool, "192.0.2.0/28", addresses, 1) + peer + advertisement
 	}
 	for name, test := range map[string]struct{ text, err string }{
@@ -226,13 +226,13 @@ func TestResourcesAreRefused(t *testing.T) {
 			"ConfigMap config: MetalLB reads it up to 0.12 alone: expected IPAddressPool with L2Advertisement, or with BGPPeer and BGPAdvertisement, as MetalLB's migration to CRDs makes of it",
 		},
 		"variables": {
-			in("'${CIDR}', $net") + strings.ReplaceAll(peer, "65000", "$asn"),
+			withRange("'${CIDR}', $net") + strings.ReplaceAll(peer, "65000", "$asn"),
 			"no value is given for the variables CIDR (spec.addresses), net (spec.addresses): expected --set-var CIDR=VALUE for each, or --vars FILE with a ConfigMap or lines NAME=VALUE",
 		},
-		"a pool in the nodes' range":  {in("10.65.4.100-10.65.4.120"), "IPAddressPool p: spec.addresses: 10.65.4.100-10.65.4.120 overlaps 10.65.4.0/24, a network of the lab: expected --subnets with a prefix that the pools leave free"},
-		"a pool around a network":     {in("10.64.0.0-10.66.0.0"), "IPAddressPool p: spec.addresses: 10.64.0.0-10.66.0.0 overlaps 10.65.4.0/24, a network of the lab: expected --subnets with a prefix that the pools leave free"},
-		"a prefix around all of them": {in("10.0.0.0/8"), "IPAddressPool p: spec.addresses: 10.0.0.0/8 overlaps 10.65.4.0/24, a network of the lab: expected --subnets with a prefix that the pools leave free"},
-		"a pool that is none":         {in("all"), `IPAddressPool p: spec.addresses: "all": expected a range such as 192.0.2.0/24 or 192.0.2.1-192.0.2.9`},
+		"a pool in the nodes' range":  {withRange("10.65.4.100-10.65.4.120"), "IPAddressPool p: spec.addresses: 10.65.4.100-10.65.4.120 overlaps 10.65.4.0/24, a network of the lab: expected --subnets with a prefix that the pools leave free"},
+		"a pool around a network":     {withRange("10.64.0.0-10.66.0.0"), "IPAddressPool p: spec.addresses: 10.64.0.0-10.66.0.0 overlaps 10.65.4.0/24, a network of the lab: expected --subnets with a prefix that the pools leave free"},
+		"a prefix around all of them": {withRange("10.0.0.0/8"), "IPAddressPool p: spec.addresses: 10.0.0.0/8 overlaps 10.65.4.0/24, a network of the lab: expected --subnets with a prefix that the pools leave free"},
+		"a pool that is none":         {withRange("all"), `IPAddressPool p: spec.addresses: "all": expected a range such as 192.0.2.0/24 or 192.0.2.1-192.0.2.9`},
 	} {
 		must.Equal(t, name, test.err, fmt.Sprint(must.Err(NewResources(test.text, lab))))
 	}

@@ -77,18 +77,18 @@ prometheus: {serviceMonitor: {enabled: true}, podMonitor: {enabled: false}}
 // chart's default of one of the versions, and one that is chosen besides the values.
 func TestReplacedFRR(t *testing.T) {
 	const text = "{speaker: {frr: {image: {tag: 9.1.0}}}}"
-	const told = `speaker.frr.image.tag: "9.1.0" is replaced by "10.3": the FRR of a lab is Debian 13's`
+	const replacement = `speaker.frr.image.tag: "9.1.0" is replaced by "10.3": the FRR of a lab is Debian 13's`
 	for _, test := range []struct {
 		name, values string
 		versions     []string
 		mode         string
 		want         []string
 	}{
-		{"the chart's default", text, []string{"0.14.8", "0.14.9"}, "", []string{told}},
-		{"the default of the new chart", text, []string{"0.13.9", "0.13.12"}, "", []string{told}},
+		{"the chart's default", text, []string{"0.14.8", "0.14.9"}, "", []string{replacement}},
+		{"the default of the new chart", text, []string{"0.13.9", "0.13.12"}, "", []string{replacement}},
 		{"no FRR", text, []string{"0.13.5", "0.13.9"}, "", nil},
-		{"a mode besides the values", text, []string{"0.13.5", "0.13.9"}, FRR, []string{told}},
-		{"both", text, []string{"0.14.8", "0.14.9"}, FRR, []string{told}},
+		{"a mode besides the values", text, []string{"0.13.5", "0.13.9"}, FRR, []string{replacement}},
+		{"both", text, []string{"0.14.8", "0.14.9"}, FRR, []string{replacement}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			adapted, replaced := Adapt(values(t, test.values), test.versions...)
@@ -121,7 +121,7 @@ func TestAnnouncesBothFamilies(t *testing.T) {
 		r := must.Get(Release{}.announce(lab, netip.MustParsePrefix("10.66.128.0/24"), "worker1"))(t)
 		pool, _, _ := unstructured.NestedStringSlice(r.Objects[0].Object, "spec", "addresses")
 		must.Equal(t, "pool", test.pool, pool)
-		_, asks, _ := unstructured.NestedBool(r.of(test.version)[2].Object, "spec", "dualStackAddressFamily")
+		_, asks, _ := unstructured.NestedBool(r.forVersion(test.version)[2].Object, "spec", "dualStackAddressFamily")
 		must.Equal(t, test, test.asks, asks)
 	}
 }

@@ -107,33 +107,33 @@ func (f Fields) Set(field string, value any) {
 // Keep removes some texts of a list.
 func (f Fields) Keep(field, why string, keep func(string) bool) {
 	items, _ := f.Values[field].([]any)
-	var kept []any
+	var rest []any
 	for _, item := range items {
 		if keep(fmt.Sprint(item)) {
-			kept = append(kept, item)
+			rest = append(rest, item)
 			continue
 		}
 		f.Say("%s: %s: %s is removed: %s", f.Name, field, chart.Shown(field, item), why)
 	}
 	if len(items) > 0 {
-		f.Values[field] = kept
+		f.Values[field] = rest
 	}
 }
 
 // Selector is a label selector of an object. Kubernetes' meaning of none differs by field: it is nil.
 func Selector(value any) *metav1.LabelSelector {
-	fields, is := value.(map[string]any)
+	fields, ok := value.(map[string]any)
 	var s metav1.LabelSelector
-	if !is || runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &s) != nil {
+	if !ok || runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &s) != nil {
 		return nil
 	}
 	return &s
 }
 
 // Selects reports whether a selector selects labels; one of nil selects none.
-func Selects(s *metav1.LabelSelector, of map[string]string) bool {
+func Selects(s *metav1.LabelSelector, set map[string]string) bool {
 	selector, err := metav1.LabelSelectorAsSelector(s)
-	return err == nil && selector.Matches(labels.Set(of))
+	return err == nil && selector.Matches(labels.Set(set))
 }
 
 // LabelsFor are labels that a selector selects, with others that they need to have; false if there are none.

@@ -31,11 +31,11 @@ func TypesOf(all []unstructured.Unstructured) Types {
 			if o.GetKind() != "CustomResourceDefinition" || !there || v["served"] == false {
 				continue
 			}
-			of := schema.GroupKind{Group: group, Kind: kind}
-			if types[of] == nil {
-				types[of] = map[string]map[string]any{}
+			groupKind := schema.GroupKind{Group: group, Kind: kind}
+			if types[groupKind] == nil {
+				types[groupKind] = map[string]map[string]any{}
 			}
-			types[of][group+"/"+fmt.Sprint(v["name"])] = open
+			types[groupKind][group+"/"+fmt.Sprint(v["name"])] = open
 		}
 	}
 	return types
@@ -62,10 +62,10 @@ func (t Types) Prune(o *unstructured.Unstructured) Said {
 	if len(served) == 0 {
 		return said
 	}
-	of := t[o.GroupVersionKind().GroupKind()]
-	open, there := of[o.GetAPIVersion()]
+	versions := t[o.GroupVersionKind().GroupKind()]
+	open, there := versions[o.GetAPIVersion()]
 	if !there {
-		open = of[served[len(served)-1]]
+		open = versions[served[len(served)-1]]
 	}
 	metadata := o.Object["metadata"] // the API server's own
 	delete(o.Object, "metadata")
@@ -79,10 +79,10 @@ func (s *Said) refuse(path, format string, args ...any) {
 }
 
 func (s *Said) walk(path string, schema map[string]any, value any) {
-	if text, is := value.(string); value == nil || is && len(placeholder.In(text)) > 0 {
+	if text, ok := value.(string); value == nil || ok && len(placeholder.In(text)) > 0 {
 		return
 	}
-	if want, _ := schema["type"].(string); want != "" && schema["x-kubernetes-int-or-string"] != true && !is(want, value) {
+	if want, _ := schema["type"].(string); want != "" && schema["x-kubernetes-int-or-string"] != true && !hasType(want, value) {
 		s.refuse(path, "expected %s", want) // it may be a secret
 		return
 	}
@@ -99,7 +99,7 @@ func (s *Said) walk(path string, schema map[string]any, value any) {
 	}
 }
 
-func is(want string, value any) bool {
+func hasType(want string, value any) bool {
 	switch value.(type) {
 	case map[string]any:
 		return want == "object"
@@ -116,18 +116,18 @@ func is(want string, value any) bool {
 }
 
 func (s *Said) fields(path string, schema, fields map[string]any) {
-	known, _ := schema["properties"].(map[string]any)
+	properties, _ := schema["properties"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		at := path + "." + name
-		of, there := known[name].(map[string]any)
+		property, there := properties[name].(map[string]any)
 		others, any := schema["additionalProperties"].(map[string]any)
 		switch {
 		case there:
-			s.walk(at, of, fields[name])
+			s.walk(at, property, fields[name])
 		case any:
 			s.walk(at, others, fields[name])
 		case len(schema) > 0 && schema["x-kubernetes-preserve-unknown-fields"] != true && schema["additionalProperties"] != true:
-			near := topology.Similar(name, slices.Sorted(maps.Keys(known)))
+			near := topology.Similar(name, slices.Sorted(maps.Keys(properties)))
 			if near != "" {
 				near = " (nearest is " + near + ")"
 			}
@@ -138,8 +138,8 @@ func (s *Said) fields(path string, schema, fields map[string]any) {
 	required, _ := schema["required"].([]any)
 	for _, name := range required {
 		name := fmt.Sprint(name)
-		of, _ := known[name].(map[string]any)
-		if _, there := fields[name]; !there && name != "metadata" && of["default"] == nil {
+		property, _ := properties[name].(map[string]any)
+		if _, there := fields[name]; !there && name != "metadata" && property["default"] == nil {
 			s.refuse(path+"."+name, "it is missing")
 		}
 	}
@@ -168,7 +168,7 @@ func matches(pattern, text string) bool {
 }
 
 func integer(value any) int64 {
-	if f, is := value.(float64); is {
+	if f, ok := value.(float64); ok {
 		return int64(f)
 	}
 	i, _ := value.(int64)

@@ -73,7 +73,7 @@ func Parse(pairs []string, file []byte) (Values, error) {
 		substitutes, _ := parsed["spec"].(map[string]any)
 		substitutes, _ = substitutes["postBuild"].(map[string]any)
 		for _, inner := range []any{parsed["data"], substitutes["substitute"]} {
-			if inner, is := inner.(map[string]any); is && parsed["kind"] != nil {
+			if inner, ok := inner.(map[string]any); ok && parsed["kind"] != nil {
 				parsed = inner
 			}
 		}
@@ -92,8 +92,8 @@ func Parse(pairs []string, file []byte) (Values, error) {
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		name, value, is := strings.Cut(line, "=")
-		if !is {
+		name, value, ok := strings.Cut(line, "=")
+		if !ok {
 			return nil, fmt.Errorf("line %d: expected NAME=VALUE", number+1)
 		}
 		if q := strings.TrimSpace(value); len(q) > 1 && (q[0] == '"' || q[0] == '\'') && q[len(q)-1] == q[0] {
@@ -102,8 +102,8 @@ func Parse(pairs []string, file []byte) (Values, error) {
 		all[strings.TrimSpace(name)] = value
 	}
 	for _, pair := range pairs {
-		name, value, is := strings.Cut(pair, "=")
-		if !is || name == "" {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" {
 			return nil, errors.New("expected NAME=VALUE")
 		}
 		all[name] = value
@@ -124,8 +124,8 @@ func (v Values) Map(text []byte) (map[string]any, error) {
 		return nil, fmt.Errorf("it is not YAML: %s", OneLine(err))
 	}
 	document = restore(document, marks)
-	restored, is := document.(map[string]any)
-	if !is && document != nil {
+	restored, ok := document.(map[string]any)
+	if !ok && document != nil {
 		return nil, cmp.Or(Missing(In(document)), errors.New("it is not a map of values"))
 	}
 	return restored, nil
@@ -158,8 +158,8 @@ func (v Values) Documents(stream []byte) ([]map[string]any, error) {
 			continue
 		}
 		kind, _ := d["kind"].(string)
-		items, is := d["items"].([]any)
-		if !is || !strings.HasSuffix(kind, "List") {
+		items, ok := d["items"].([]any)
+		if !ok || !strings.HasSuffix(kind, "List") {
 			items = []any{d}
 		}
 		all = append(all, each.As[map[string]any](items)...)

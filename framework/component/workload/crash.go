@@ -20,8 +20,8 @@ import (
 // Crashed is a pod of a node whose processes were ended by Crash.
 type Crashed struct {
 	// Pod is the pod before the crash.
-	Pod corev1.Pod
-	of  Pods
+	Pod       corev1.Pod
+	selection Pods
 	// back is set if Pod is the one that was ready after the crash.
 	back bool
 }
@@ -45,7 +45,7 @@ func (p Pods) Crash(ctx context.Context, l *kindlab.Lab, node string) (Crashed, 
 	if _, err := l.Node(node).Exec(ctx, "sh", "-ec", crash, "crash", string(pod.UID)); err != nil {
 		return Crashed{}, fmt.Errorf("stopping pod %s on %s: %w", pod.Name, node, err)
 	}
-	return Crashed{Pod: pod, of: p}, nil
+	return Crashed{Pod: pod, selection: p}, nil
 }
 
 // on is the pod of a node that is not being deleted.
@@ -75,7 +75,7 @@ func (e *EndedError) Error() string {
 func (p Pods) Steady(ctx context.Context, c *kindlab.Cluster, node string) (func(context.Context, time.Duration) error, error) {
 	pod, err := p.on(ctx, c, node)
 	return func(ctx context.Context, bound time.Duration) error {
-		_, err := Crashed{Pod: pod, of: p, back: true}.Ready(ctx, c, bound)
+		_, err := Crashed{Pod: pod, selection: p, back: true}.Ready(ctx, c, bound)
 		return err
 	}, err
 }
@@ -87,7 +87,7 @@ func (c Crashed) Ready(ctx context.Context, cluster *kindlab.Cluster, bound time
 	var ended error
 	err := await.Until(ctx, fmt.Sprintf("pod %s on %s to be ready again", c.Pod.Name, c.Pod.Spec.NodeName), 100*time.Millisecond, bound,
 		func(ctx context.Context) (bool, string, error) {
-			pods, err := c.of.List(ctx, cluster)
+			pods, err := c.selection.List(ctx, cluster)
 			if err != nil {
 				return false, "", err
 			}
@@ -106,7 +106,7 @@ func (c Crashed) Ready(ctx context.Context, cluster *kindlab.Cluster, bound time
 
 // Again reports whether the same pod is [Ready] with new containers, and what it is otherwise.
 func (c Crashed) Again(ctx context.Context, cluster *kindlab.Cluster) (bool, string, error) {
-	pods, err := c.of.List(ctx, cluster)
+	pods, err := c.selection.List(ctx, cluster)
 	if err != nil {
 		return false, "", err
 	}
@@ -131,8 +131,8 @@ func (c Crashed) again(pods []corev1.Pod) (now corev1.Pod, again bool, saw strin
 }
 
 func (c Crashed) started(now corev1.Pod) []string {
-	is, was := containers(now), containers(c.Pod)
-	return each.Where(slices.Sorted(maps.Keys(is)), func(name string) bool { return is[name] != was[name] })
+	current, was := containers(now), containers(c.Pod)
+	return each.Where(slices.Sorted(maps.Keys(current)), func(name string) bool { return current[name] != was[name] })
 }
 
 func containers(pod corev1.Pod) map[string]string {
@@ -178,7 +178,7 @@ func (p Pods) Replace(ctx context.Context, c *kindlab.Cluster, image string) (ag
 					delete(now, uid)
 					for other, pod := range now {
 						if _, old := before[other]; !old {
-							made = Crashed{Pod: pod, of: p, back: len(now) >= len(before)}
+							made = Crashed{Pod: pod, selection: p, back: len(now) >= len(before)}
 						}
 					}
 					return err == nil && made.back, fmt.Sprintf("%d of %d are ready", len(now), len(before)), err

@@ -47,8 +47,8 @@ func (p Pods) Run(image string, nodes ...string) framework.Condition {
 			}
 		}
 		for _, pod := range pods {
-			if is := pod.Spec.Containers[0].Image; is != image {
-				return false, fmt.Sprintf("pod %s on %s is of %s", pod.Name, pod.Spec.NodeName, is), nil
+			if got := pod.Spec.Containers[0].Image; got != image {
+				return false, fmt.Sprintf("pod %s on %s is of %s", pod.Name, pod.Spec.NodeName, got), nil
 			}
 		}
 		return len(pods) > 0, "no pod", err

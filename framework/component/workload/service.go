@@ -191,11 +191,11 @@ func (s LoadBalancer) Given(ctx context.Context, r *framework.Run) (addresses []
 
 // Has returns the addresses that the Service has now, IPv4 first.
 func (s LoadBalancer) Has(ctx context.Context, r *framework.Run) (addresses []netip.Addr, err error) {
-	var is corev1.Service
-	if err := labaccess.Cluster(r).Client.Resources().Get(ctx, s.Name, metav1.NamespaceDefault, &is); err != nil {
+	var service corev1.Service
+	if err := labaccess.Cluster(r).Client.Resources().Get(ctx, s.Name, metav1.NamespaceDefault, &service); err != nil {
 		return nil, err
 	}
-	for _, ingress := range is.Status.LoadBalancer.Ingress {
+	for _, ingress := range service.Status.LoadBalancer.Ingress {
 		if a, err := netip.ParseAddr(ingress.IP); err == nil {
 			addresses = append(addresses, a)
 		}

@@ -29,14 +29,14 @@ type Release struct{ Name, Namespace string }
 
 // Render is what a chart makes of values for the lab's cluster. It is an error if there are
 // hooks or CRDs outside of the templates: nothing here installs them.
-func (r Release) Render(of *chart.Chart, values map[string]any) ([]unstructured.Unstructured, error) {
-	rendered, err := of.Render(chart.Release{Name: r.Name, Namespace: r.Namespace, Values: values, KubeVersion: kubeadm.KubernetesVersion})
+func (r Release) Render(c *chart.Chart, values map[string]any) ([]unstructured.Unstructured, error) {
+	rendered, err := c.Render(chart.Release{Name: r.Name, Namespace: r.Namespace, Values: values, KubeVersion: kubeadm.KubernetesVersion})
 	if err != nil {
 		return nil, err
 	}
 	if len(rendered.Hooks) > 0 || len(rendered.CRDs) > 0 {
 		return nil, fmt.Errorf("the chart of %s %s has %d hooks and %d CRDs: expected none, as nothing here installs them",
-			of.Name, of.Version, len(rendered.Hooks), len(rendered.CRDs))
+			c.Name, c.Version, len(rendered.Hooks), len(rendered.CRDs))
 	}
 	return rendered.Objects, nil
 }
@@ -61,9 +61,9 @@ func (r Release) Apply(ctx context.Context, c *kindlab.Cluster, version string, 
 		objects = append(objects, &o)
 	}
 	// The record has the objects of both until all is done: an interrupted upgrade forgets none.
-	after := each.Of(objects, referenceTo)
-	gone := dropped(earlier, after)
-	if err := r.write(ctx, c, version, slices.Concat(after, gone)); err != nil {
+	current := each.Of(objects, referenceTo)
+	gone := dropped(earlier, current)
+	if err := r.write(ctx, c, version, slices.Concat(current, gone)); err != nil {
 		return err
 	}
 	for _, o := range objects {
@@ -79,7 +79,7 @@ func (r Release) Apply(ctx context.Context, c *kindlab.Cluster, version string, 
 	if err := remove(ctx, c, gone); err != nil {
 		return err
 	}
-	return r.write(ctx, c, version, after)
+	return r.write(ctx, c, version, current)
 }
 
 type reference struct {
@@ -103,9 +103,9 @@ func (r reference) same(s reference) bool {
 	return r.Kind == s.Kind && r.group() == s.group() && r.Namespace == s.Namespace && r.Name == s.Name
 }
 
-func dropped(before, after []reference) []reference {
+func dropped(before, current []reference) []reference {
 	return slices.DeleteFunc(slices.Clone(before), func(r reference) bool {
-		return r.Kept || slices.ContainsFunc(after, r.same)
+		return r.Kept || slices.ContainsFunc(current, r.same)
 	})
 }
 
@@ -129,14 +129,14 @@ func (r Release) write(ctx context.Context, c *kindlab.Cluster, version string, 
 }
 
 func (r Release) recorded(ctx context.Context, c *kindlab.Cluster) ([]reference, error) {
-	var kept corev1.ConfigMap
-	if err := c.Kube().Get(ctx, r.record(), &kept); client.IgnoreNotFound(err) != nil {
+	var stored corev1.ConfigMap
+	if err := c.Kube().Get(ctx, r.record(), &stored); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading the record of the release: %w", err)
 	} else if err != nil {
 		return nil, nil
 	}
 	var objects []reference
-	if err := json.Unmarshal([]byte(kept.Data[recordedObjects]), &objects); err != nil {
+	if err := json.Unmarshal([]byte(stored.Data[recordedObjects]), &objects); err != nil {
 		return nil, fmt.Errorf("reading the record of the release: %w", err)
 	}
 	return objects, nil

@@ -13,6 +13,6 @@ func TestDropped(t *testing.T) {
 	gone := reference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "kube-system", Name: "cilium-old"}
 	elsewhere := gone
 	elsewhere.Namespace = "default"
-	kept := reference{APIVersion: "v1", Kind: "Secret", Namespace: "kube-system", Name: "cilium-ca", Kept: true}
-	must.Equal(t, "", []reference{gone}, dropped([]reference{old, gone, kept}, []reference{role, elsewhere}))
+	secret := reference{APIVersion: "v1", Kind: "Secret", Namespace: "kube-system", Name: "cilium-ca", Kept: true}
+	must.Equal(t, "", []reference{gone}, dropped([]reference{old, gone, secret}, []reference{role, elsewhere}))
 }

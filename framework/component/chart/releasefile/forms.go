@@ -149,8 +149,8 @@ func (r *reader) fluxValues(spec map[string]any) (map[string]any, error) {
 }
 
 func (r *reader) object(kind, name string) map[string]any {
-	is := func(d map[string]any) bool { return text(d["kind"]) == kind && text(at(d, "metadata", "name")) == name }
-	if i := slices.IndexFunc(r.documents, is); i >= 0 {
+	matches := func(d map[string]any) bool { return text(d["kind"]) == kind && text(at(d, "metadata", "name")) == name }
+	if i := slices.IndexFunc(r.documents, matches); i >= 0 {
 		return r.documents[i]
 	}
 	if r.file.Find != nil {
@@ -165,7 +165,7 @@ func (r *reader) object(kind, name string) map[string]any {
 		if other.parse() != nil {
 			continue // it may be anything
 		}
-		if i := slices.IndexFunc(other.documents, is); i >= 0 {
+		if i := slices.IndexFunc(other.documents, matches); i >= 0 {
 			return other.documents[i]
 		}
 	}
@@ -206,8 +206,8 @@ func (r *reader) configMap(name, key string) (string, error) {
 			for _, generator := range listAt(d, "configMapGenerator") {
 				files, _ := generator["files"].([]any)
 				for _, f := range files {
-					as, at, is := strings.Cut(text(f), "=")
-					if !is {
+					as, at, ok := strings.Cut(text(f), "=")
+					if !ok {
 						as, at = filepath.Base(as), as
 					}
 					if text(generator["name"]) != name || as != key {
@@ -315,8 +315,8 @@ func (r *reader) helmfileValues(release map[string]any) (map[string]any, error) 
 	all := map[string]any{}
 	list, _ := release["values"].([]any)
 	for _, item := range list {
-		values, is := item.(map[string]any)
-		if !is {
+		values, ok := item.(map[string]any)
+		if !ok {
 			var err error
 			if strings.HasSuffix(text(item), ".gotmpl") && strings.Contains(text(item), "{{") {
 				return nil, errors.New("its values are made by a template: expected what helmfile write-values prints")
@@ -328,7 +328,7 @@ func (r *reader) helmfileValues(release map[string]any) (map[string]any, error) 
 		all = chart.Merge(all, values)
 	}
 	for _, p := range listAt(release, "set") {
-		if items, is := p["values"].([]any); is {
+		if items, ok := p["values"].([]any); ok {
 			chart.Set(all, text(p["name"]), items)
 		} else if err := set(all, text(p["name"]), text(p["value"]), false); err != nil {
 			return nil, err

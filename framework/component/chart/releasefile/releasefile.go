@@ -146,7 +146,7 @@ func (c candidate) String() string { return cmp.Or(c.form.title, describe(c.docu
 
 func (r *reader) candidates() (objects, plain []candidate) {
 	for _, d := range r.documents {
-		is := false
+		ok := false
 		for _, f := range forms {
 			if f.kind != text(d["kind"]) {
 				continue
@@ -161,11 +161,11 @@ func (r *reader) candidates() (objects, plain []candidate) {
 					c.stated = cmp.Or(c.stated, text(at(part, strings.Split(key, ".")...)))
 				}
 				if part != nil && (c.stated != "" || f.kind != "") {
-					objects, is = append(objects, c), true
+					objects, ok = append(objects, c), true
 				}
 			}
 		}
-		if !is && d["kind"] == nil {
+		if !ok && d["kind"] == nil {
 			plain = append(plain, candidate{document: d, part: d, form: form{
 				version: stated(""), values: func(_ *reader, d map[string]any) (map[string]any, error) { return d, nil },
 			}})
@@ -177,10 +177,10 @@ func (r *reader) candidates() (objects, plain []candidate) {
 // named reports whether a candidate is of the chart, as it states or by one of its names.
 func (r *reader) named(c candidate) bool {
 	if c.stated != "" {
-		return r.is(c.stated)
+		return r.namesChart(c.stated)
 	}
-	return r.is(text(at(c.document, "metadata", "name"))) || slices.ContainsFunc(c.form.names, func(key string) bool {
-		return r.is(text(at(c.part, strings.Split(key, ".")...)))
+	return r.namesChart(text(at(c.document, "metadata", "name"))) || slices.ContainsFunc(c.form.names, func(key string) bool {
+		return r.namesChart(text(at(c.part, strings.Split(key, ".")...)))
 	})
 }
 
@@ -232,8 +232,8 @@ func (r *reader) described() string {
 
 // unwrap takes the values of a chart that has this one as a dependency.
 func (r *reader) unwrap() {
-	inner, is := r.Values[r.chart].(map[string]any)
-	if !is {
+	inner, ok := r.Values[r.chart].(map[string]any)
+	if !ok {
 		return
 	}
 	beside := each.Where(slices.Sorted(maps.Keys(r.Values)), func(key string) bool { return key != r.chart && key != "global" })
@@ -245,7 +245,7 @@ func (r *reader) unwrap() {
 }
 
 // is reports whether a name, path or address is that of the chart, which RKE2 packages as rke2-cilium.
-func (r *reader) is(name string) bool {
+func (r *reader) namesChart(name string) bool {
 	base, _, _ := strings.Cut(path.Base(strings.TrimSuffix(name, "/")), ":")
 	base = strings.TrimPrefix(base, "rke2-")
 	version := strings.TrimPrefix(base, r.chart+"-") // cilium-1.18.4.tgz
@@ -286,7 +286,7 @@ func text(value any) string {
 }
 
 func (r *reader) inner(value any) (map[string]any, error) {
-	if value, is := value.(map[string]any); is {
+	if value, ok := value.(map[string]any); ok {
 		return value, nil
 	}
 	return r.vars.Map([]byte(text(value)))
@@ -315,14 +315,14 @@ func (r *reader) path(name string) string {
 		name = path
 	}
 	dir := filepath.Dir(r.file.Name)
-	in := []string{filepath.Join(dir, filepath.FromSlash(name)), filepath.Join(dir, path.Base(name))}
+	paths := []string{filepath.Join(dir, filepath.FromSlash(name)), filepath.Join(dir, path.Base(name))}
 	if r.file.Tree != nil {
-		in = []string{path.Join(dir, name)}
+		paths = []string{path.Join(dir, name)}
 		if inSource || strings.HasPrefix(name, "/") {
-			in = []string{path.Clean(strings.TrimPrefix(name, "/"))}
+			paths = []string{path.Clean(strings.TrimPrefix(name, "/"))}
 		}
 	}
-	for _, at := range in {
+	for _, at := range paths {
 		if _, there := r.file.Tree[at]; there {
 			return at
 		}

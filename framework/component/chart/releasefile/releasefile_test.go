@@ -15,7 +15,7 @@ func TestRead(t *testing.T) {
 	for _, test := range []struct {
 		name, text string
 		want       string // values, version, object
-		told       string
+		says       string
 	}{
 		{"values", "a: {b: 1}\n", "map[a:map[b:1]]  ", ""},
 		{"nothing", "# nothing\n", "map[]  ", ""},
@@ -114,7 +114,7 @@ spec:
 			r, err := Read("cilium", File{Name: filepath.Join(folder(t), "release.yaml"), Text: []byte(test.text)}, map[string]string{"ID": "7"})
 			must.NoError(t, err)
 			must.Equal(t, "", test.want, fmt.Sprint(r.Values, " ", r.Version, " ", r.Object))
-			must.Equal(t, "told", test.told, strings.Join(r.Told, "; "))
+			must.Equal(t, "told", test.says, strings.Join(r.Told, "; "))
 		})
 	}
 }

@@ -168,6 +168,6 @@ var errnos = func() (all []string) {
 // OfEnvironment reports whether a message with which the vendor's code ends is about the environment.
 func OfEnvironment(says string) bool {
 	says = strings.ToLower(says)
-	in := func(part string) bool { return strings.Contains(says, part) }
-	return slices.ContainsFunc(environment, in) || slices.ContainsFunc(errnos, in) || needsKernel.MatchString(says)
+	matches := func(part string) bool { return strings.Contains(says, part) }
+	return slices.ContainsFunc(environment, matches) || slices.ContainsFunc(errnos, matches) || needsKernel.MatchString(says)
 }

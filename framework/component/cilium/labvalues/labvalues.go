@@ -65,7 +65,7 @@ func (a *adapter) get(path string) (value any, users bool) {
 }
 
 // is reports whether a value is a certain one, of whatever type: kubeProxyReplacement takes true and "true".
-func (a *adapter) is(path, text string) bool {
+func (a *adapter) equals(path, text string) bool {
 	value, _ := a.get(path)
 	return fmt.Sprint(value) == text
 }
@@ -97,7 +97,7 @@ func (a *adapter) remove(why string, paths ...string) {
 
 func (a *adapter) off(why string, paths ...string) {
 	for _, path := range paths {
-		if a.is(path, "true") {
+		if a.equals(path, "true") {
 			a.set(path, false, why)
 		}
 	}
@@ -108,7 +108,7 @@ func (a *adapter) off(why string, paths ...string) {
 func Adapt(lab Lab, charts []*chart.Chart, users map[string]any, without ...string) (map[string]any, []chart.Replacement, error) {
 	a := &adapter{charts: charts, values: chart.Merge(users)}
 	for _, f := range features {
-		if slices.Contains(without, f.name) && a.is(f.path, f.value) {
+		if slices.Contains(without, f.name) && a.equals(f.path, f.value) {
 			a.set(f.path, f.instead, "--without "+f.name)
 		}
 	}
@@ -169,7 +169,7 @@ func (a *adapter) lacking() error {
 		{"cni.chainingMode", "generic-veth", "it needs another vendor's CNI plugin, which a lab does not have"},
 		{"cni.chainingMode", "portmap", "it needs the CNI plugin portmap, which a lab does not have"},
 	} {
-		if a.is(l.path, l.value) {
+		if a.equals(l.path, l.value) {
 			return &LackingError{Path: l.path, Value: l.value, Lacks: l.lacks}
 		}
 	}
@@ -228,12 +228,12 @@ func (a *adapter) nodes() {
 	}
 	a.remove("it is detected from the lab's own devices", "MTU")
 	for _, mode := range []string{"native", "best-effort"} {
-		if a.is("loadBalancer.acceleration", mode) {
+		if a.equals("loadBalancer.acceleration", mode) {
 			a.set("loadBalancer.acceleration", "disabled", "the lab's devices are veth pairs, which lose what XDP sends back to where it came from, "+
 				"such as all packets to Services with backends on other nodes")
 		}
 	}
-	if a.is("policyEnforcementMode", "always") {
+	if a.equals("policyEnforcementMode", "always") {
 		a.set("policyEnforcementMode", "default", "the lab's own traffic has to pass")
 	}
 	// Each operator has a node of its own, and the port of another one keeps it off a node.
@@ -274,9 +274,9 @@ func (a *adapter) without(path, why string, others func(item any) bool) {
 
 func (a *adapter) addresses(lab Lab) {
 	const deviceWhy = "that is the device of the lab's nodes"
-	replacesProxy := a.is("kubeProxyReplacement", "true")
+	replacesProxy := a.equals("kubeProxyReplacement", "true")
 	// Without a choice the agent takes the device of the default route, which may have several next hops in a lab.
-	if _, users := a.get("devices"); users || replacesProxy || a.is("bpf.masquerade", "true") {
+	if _, users := a.get("devices"); users || replacesProxy || a.equals("bpf.masquerade", "true") {
 		a.set("devices", lab.Device, deviceWhy)
 	}
 	if _, users := a.get("nodePort.directRoutingDevice"); users || replacesProxy {
@@ -302,13 +302,13 @@ func (a *adapter) addresses(lab Lab) {
 
 	const podsWhy = "those are the pod addresses of the lab"
 	six := topology.IPv6.Prefix(lab.Pods).String()
-	if a.is("ipam.mode", "cluster-pool") {
+	if a.equals("ipam.mode", "cluster-pool") {
 		a.set("ipam.operator.clusterPoolIPv4PodCIDRList", []any{lab.Pods.String()}, podsWhy)
 		a.set("ipam.operator.clusterPoolIPv4MaskSize", lab.NodeMask, podsWhy)
 	}
-	if a.is("ipam.mode", "multi-pool") {
+	if a.equals("ipam.mode", "multi-pool") {
 		pool := map[string]any{"ipv4": map[string]any{"cidrs": []any{lab.Pods.String()}, "maskSize": lab.NodeMask}}
-		if a.is("ipv6.enabled", "true") {
+		if a.equals("ipv6.enabled", "true") {
 			pool["ipv6"] = map[string]any{"cidrs": []any{six}, "maskSize": lab.NodeMask + topology.V6Bits}
 		}
 		a.set("ipam.operator.autoCreateCiliumPodIPPools", map[string]any{"default": pool}, podsWhy)
@@ -321,7 +321,7 @@ func (a *adapter) addresses(lab Lab) {
 			a.set(own.Path, own.Value, podsWhy)
 		}
 	}
-	if !a.is("ipv6.enabled", "true") {
+	if !a.equals("ipv6.enabled", "true") {
 		a.remove("the lab's networks are of IPv4: the values lack ipv6.enabled: true",
 			"k8s.requireIPv6PodCIDR", "enableIPv6BIGTCP", "nat46x64Gateway", "underlayProtocol")
 	}
@@ -337,7 +337,7 @@ func (a *adapter) besides() {
 	const envoyWhy = "Envoy is not a Go program, and relapse does not build it"
 	a.set("envoy.enabled", false, envoyWhy)
 	a.off(envoyWhy, "l7Proxy", "envoyConfig.enabled", "ingressController.enabled", "gatewayAPI.enabled")
-	if a.is("loadBalancer.l7.backend", "envoy") {
+	if a.equals("loadBalancer.l7.backend", "envoy") {
 		a.set("loadBalancer.l7.backend", "disabled", envoyWhy)
 	}
 	a.off("Hubble needs certificates, and relapse does not build its relay and its UI", "hubble.enabled")
@@ -411,10 +411,10 @@ func (m Mode) String() string {
 		parts = append(parts, "encryption "+m.Encryption)
 	}
 	for _, besides := range []struct {
-		name string
-		is   bool
+		name    string
+		enabled bool
 	}{{"Geneve for DSR", m.Geneve}, {"IPIP", m.IPIP}, {"netkit", m.Netkit}} {
-		if besides.is {
+		if besides.enabled {
 			parts = append(parts, besides.name)
 		}
 	}
@@ -424,8 +424,8 @@ func (m Mode) String() string {
 // Devices are the kinds of devices, or xfrm, that the mode needs of the kernel, with the value that asks for each.
 func (m Mode) Devices() map[string]string {
 	all := map[string]string{}
-	need := func(is bool, kind, by string) {
-		if is {
+	need := func(needed bool, kind, by string) {
+		if needed {
 			all[kind] = by
 		}
 	}

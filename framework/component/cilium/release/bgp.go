@@ -113,7 +113,7 @@ func (a *adapter) take(o *unstructured.Unstructured, networks []netip.Prefix) er
 }
 
 func rangeOf(block map[string]any) string {
-	if cidr, is := block["cidr"].(string); is {
+	if cidr, ok := block["cidr"].(string); ok {
 		return cidr
 	}
 	return fmt.Sprintf("%v-%v", block["start"], cmp.Or(block["stop"], block["start"]))
@@ -342,8 +342,8 @@ func (a *adapter) announced(config *unstructured.Unstructured, selector map[stri
 func (a *adapter) services(advertisements []map[string]any, labels map[string]string) {
 	pools := slices.DeleteFunc(a.Of(kindPool), func(o *unstructured.Unstructured) bool {
 		disabled, _ := chart.Get(o.Object, "spec.disabled")
-		lacks := func(of func(string) bool) bool {
-			return !slices.ContainsFunc(maps(o.Object, "spec.blocks"), func(b map[string]any) bool { return of(rangeOf(b)) })
+		lacks := func(family func(string) bool) bool {
+			return !slices.ContainsFunc(maps(o.Object, "spec.blocks"), func(b map[string]any) bool { return family(rangeOf(b)) })
 		}
 		return disabled == true || lacks(objects.IPv4) || a.lab.Dual && lacks(objects.IPv6)
 	})
@@ -351,14 +351,14 @@ func (a *adapter) services(advertisements []map[string]any, labels map[string]st
 	for _, advertisement := range advertisements {
 		addresses, _ := chart.Get(advertisement, "service.addresses")
 		list, _ := addresses.([]any)
-		of, ok := labelsOfService(advertisement["selector"], nil)
+		selected, ok := labelsOfService(advertisement["selector"], nil)
 		if !ok || !slices.Contains(list, any("LoadBalancerIP")) {
 			continue
 		}
 		if some == nil {
-			some = of
+			some = selected
 		}
-		if a.fromPool(pools, of) && objects.Selects(objects.Selector(advertisement["selector"]), a.Labels) {
+		if a.fromPool(pools, selected) && objects.Selects(objects.Selector(advertisement["selector"]), a.Labels) {
 			return
 		}
 	}
@@ -383,8 +383,8 @@ func (a *adapter) fromPool(pools []*unstructured.Unstructured, labels map[string
 			a.Labels = labels
 			return true
 		}
-		if of, ok := labelsOfService(selector, labels); ok {
-			a.Labels = of
+		if selected, ok := labelsOfService(selector, labels); ok {
+			a.Labels = selected
 			return true
 		}
 	}
@@ -401,10 +401,10 @@ func labelsOfService(selector any, with map[string]string) (map[string]string, b
 }
 
 // Apply waits until the operator has registered the types, and applies the objects in this version of them.
-func (b BGP) Apply(types Types) framework.Action { return apply(of(types, b.Objects)) }
+func (b BGP) Apply(types Types) framework.Action { return apply(inVersion(types, b.Objects)) }
 
 // of are the objects in a version of their types: those of layer 2 have one alone.
-func of(types Types, objects []*unstructured.Unstructured) (all []*unstructured.Unstructured) {
+func inVersion(types Types, objects []*unstructured.Unstructured) (all []*unstructured.Unstructured) {
 	for _, o := range objects {
 		o = o.DeepCopy()
 		if o.GetKind() != kindLayer2 {

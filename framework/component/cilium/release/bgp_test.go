@@ -164,11 +164,11 @@ func (b BGP) announces(t *testing.T, dual bool) {
 	}
 	cluster := b.Of(kindCluster)[0]
 	peers := at(cluster, "spec.bgpInstances")
-	of := map[string]int{"peerAddress:10.62.4.254": 1, "peerAddress": 1}
+	counts := map[string]int{"peerAddress:10.62.4.254": 1, "peerAddress": 1}
 	if dual {
-		of = map[string]int{"peerAddress:10.62.4.254": 1, "peerAddress:fd5c:3f1e:a2d7::a3e:4fe": 1, "peerAddress": 2}
+		counts = map[string]int{"peerAddress:10.62.4.254": 1, "peerAddress:fd5c:3f1e:a2d7::a3e:4fe": 1, "peerAddress": 2}
 	}
-	for has, n := range of {
+	for has, n := range counts {
 		must.Equal(t, peers, n, strings.Count(peers, has))
 	}
 	all := ""

@@ -78,7 +78,7 @@ func images(v any) []string {
 	switch v := v.(type) {
 	case map[string]any:
 		for key, inner := range v {
-			if text, is := inner.(string); is && key == "image" && strings.Contains(text, "/") {
+			if text, ok := inner.(string); ok && key == "image" && strings.Contains(text, "/") {
 				all = append(all, text)
 			}
 			all = append(all, images(inner)...)
@@ -97,8 +97,8 @@ func TestGranted(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("{\"cilium/cilium\": {")
 	for i, version := range []string{"1.18.0", "1.18.4", "1.19.3", "1.19.5", "1.20.2"} {
-		of := must.Get(published.Of(t.Context(), "cilium", version))(t)
-		rendered := must.Get(of.Render(chart.Release{Name: "cilium", Namespace: "kube-system", KubeVersion: kubeadm.KubernetesVersion}))(t)
+		c := must.Get(published.Of(t.Context(), "cilium", version))(t)
+		rendered := must.Get(c.Render(chart.Release{Name: "cilium", Namespace: "kube-system", KubeVersion: kubeadm.KubernetesVersion}))(t)
 		found := chart.Find(rendered.Objects, "ClusterRole", "cilium")
 		if found == nil {
 			t.Fatalf("the chart of %s has no ClusterRole cilium", version)

@@ -77,7 +77,7 @@ func (l Layer2) Apply(types Types) framework.Action {
 	if types == Policy {
 		types = Alpha
 	}
-	return apply(of(types, l.Objects))
+	return apply(inVersion(types, l.Objects))
 }
 
 var bgpKinds = []string{kindCluster, kindPeer, kindAdvertisement, kindPool, string(Policy)}
@@ -87,32 +87,32 @@ func OfBGP(text string) (some, peers bool, err error) {
 	all, err := objects.Read(text)
 	for _, o := range all {
 		kind := o.GetKind()
-		of := o.GroupVersionKind().Group == group && slices.Contains(bgpKinds, kind)
-		some, peers = some || of, peers || of && kind != kindAdvertisement && kind != kindPool
+		isBGP := o.GroupVersionKind().Group == group && slices.Contains(bgpKinds, kind)
+		some, peers = some || isBGP, peers || isBGP && kind != kindAdvertisement && kind != kindPool
 	}
 	return some, peers, err
 }
 
 // LeftOut says for each of a user's objects that a lab does not have it because the values do not switch on
 // what reads it. The error says that no object is of Cilium's types of BGP and layer 2.
-func LeftOut(text string, bgp, layer2 bool) (told []string, err error) {
+func LeftOut(text string, bgp, layer2 bool) (reasons []string, err error) {
 	all, err := objects.Read(text)
 	used := 0
 	for _, o := range all {
 		name, kind := objects.Name(o), o.GetKind()
-		of := o.GroupVersionKind().Group == group && (kind == kindLayer2 || slices.Contains(bgpKinds, kind))
+		supported := o.GroupVersionKind().Group == group && (kind == kindLayer2 || slices.Contains(bgpKinds, kind))
 		switch {
-		case !of && bgp: // Adapt says it
-		case !of:
-			told = append(told, fmt.Sprintf("%s: left out: it is not of Cilium's types of BGP and layer 2", name))
+		case !supported && bgp: // Adapt says it
+		case !supported:
+			reasons = append(reasons, fmt.Sprintf("%s: left out: it is not of Cilium's types of BGP and layer 2", name))
 		case kind == kindLayer2 && !layer2:
-			told = append(told, fmt.Sprintf("%s: left out: the values lack l2announcements.enabled: true", name))
+			reasons = append(reasons, fmt.Sprintf("%s: left out: the values lack l2announcements.enabled: true", name))
 		case kind == kindPool && !bgp:
-			told = append(told, fmt.Sprintf("%s: left out: the addresses for which the lab's nodes answer by ARP are in their network", name))
+			reasons = append(reasons, fmt.Sprintf("%s: left out: the addresses for which the lab's nodes answer by ARP are in their network", name))
 		case kind != kindLayer2 && !bgp:
-			told = append(told, fmt.Sprintf("%s: left out: the values lack bgpControlPlane.enabled: true", name))
+			reasons = append(reasons, fmt.Sprintf("%s: left out: the values lack bgpControlPlane.enabled: true", name))
 		}
-		if of {
+		if supported {
 			used++
 		}
 	}
@@ -120,7 +120,7 @@ func LeftOut(text string, bgp, layer2 bool) (told []string, err error) {
 		err = fmt.Errorf("none of its %d objects is of Cilium's types of BGP and layer 2: expected %s, %s, %s, %s or %s",
 			len(all), kindCluster, kindPeer, kindAdvertisement, kindPool, kindLayer2)
 	}
-	return told, err
+	return reasons, err
 }
 
 // answered is the label of Services for whose addresses agents answer by ARP, as "key: value".

@@ -90,11 +90,11 @@ func (r Release) Apply(ctx context.Context, run *framework.Run) error {
 var installed = install.Release{Name: name, Namespace: namespace}
 
 func (r Release) render(ctx context.Context, t topology.Topology, apiServer netip.AddrPort) ([]unstructured.Unstructured, error) {
-	of, err := published.Of(ctx, name, r.Version)
+	c, err := published.Of(ctx, name, r.Version)
 	if err != nil {
 		return nil, err
 	}
-	return installed.Render(of, r.Values.with(r.Settings(t, apiServer)))
+	return installed.Render(c, r.Values.with(r.Settings(t, apiServer)))
 }
 
 // Ready is the action that waits until this release's agents are ready on these nodes, and kubelet accepts pods there.
@@ -188,8 +188,8 @@ const Announced = "announced-by: lab"
 func (p Peering) Apply(types Types) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
 		p := p
-		if of := PeeringOf(r.Topology); len(p.Routers) == 0 {
-			p.Routers, p.RoutersASN, p.ASN, p.Dual = of.Routers, of.RoutersASN, of.ASN, of.Dual
+		if lab := PeeringOf(r.Topology); len(p.Routers) == 0 {
+			p.Routers, p.RoutersASN, p.ASN, p.Dual = lab.Routers, lab.RoutersASN, lab.ASN, lab.Dual
 		}
 		all, err := workload.Objects(p.manifest(types))
 		if err != nil {

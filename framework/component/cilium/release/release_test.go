@@ -77,10 +77,10 @@ func TestTypes(t *testing.T) {
 		var got string
 		for _, part := range strings.Split(p.manifest(TypesOf(version)), "---\n") {
 			object := values(t, part)
-			if of := object.at("apiVersion"); got == "" {
-				got = of
-			} else if !strings.HasPrefix(got, of+" ") {
-				t.Errorf("%s: %s beside %s", version, of, got)
+			if apiVersion := object.at("apiVersion"); got == "" {
+				got = apiVersion
+			} else if !strings.HasPrefix(got, apiVersion+" ") {
+				t.Errorf("%s: %s beside %s", version, apiVersion, got)
 			}
 			got += " " + object.at("kind")
 		}
