@@ -45,8 +45,8 @@ type Event struct {
 	// It is empty at the start of the step, and while the go command compiles for another image.
 	Package          string
 	Number, Packages int
-	// Compiled, at the end of an image that was built, is how many packages were compiled for it. Those that the
-	// image shares with one that was built before, or that Go's cache held, are not counted.
+	// Compiled, at the end of an image that was built, is how many packages were compiled for it. Packages that an earlier
+	// image shares, or that Go's cache held, are not counted.
 	Compiled int
 	// Elsewhere, at the end, says that another process has built it.
 	Elsewhere bool
@@ -74,7 +74,7 @@ func (e Event) String() string {
 
 // Summary says what Build did.
 type Summary struct {
-	// Built are the images that were built, as they were ready; Reused those that the cache held, in order of build.
+	// Built are the images that were built, as they were ready; Reused were in the cache, in order of build.
 	Built  []Timing
 	Reused []string
 	Took   time.Duration

@@ -271,13 +271,13 @@ type Pruned struct {
 	Images []string
 	// Builds is the number of killed builds whose folders were removed.
 	Builds int
-	// Freed is what that has set free, and Kept what is left, in bytes. Layers that images share count once.
+	// Freed is what the removed images took, and Kept what is left, in bytes. Layers that images share count once.
 	Freed, Kept int64
 }
 
-// Prune removes the images from the cache that the catalogue does not describe as its recipes are now: those of an
-// earlier state of a recipe, and versions that the catalogue does not have. It also removes damaged images and what
-// interrupted builds have left. It is an error while images are being built, because a build may need any image.
+// Prune removes from the cache the images of earlier states of recipes, and of versions that the catalogue does not
+// have. It also removes damaged images and what interrupted builds have left. It is an error while images are being
+// built, because a build may need any image.
 func (c *Catalogue) Prune(ctx context.Context) (Pruned, error) {
 	keys, err := c.keys(ctx, c.refs)
 	if err != nil {

@@ -231,8 +231,8 @@ func (c *Catalogue) Compile(ctx context.Context, ref, dir string) ([]string, err
 	return built.files, r.provePrograms(built.files)
 }
 
-// Derive asks the module proxy for what an image is built from, and builds nothing. Its
-// error is a *NotPublishedError or an *UnreachableError where that is not available.
+// Derive asks the module proxy for what an image is built from, and builds nothing. What is not available is a
+// *NotPublishedError or an *UnreachableError.
 func (c *Catalogue) Derive(ctx context.Context, ref string) error {
 	if err := c.cache.prepare(); err != nil { // it keeps what is derived
 		return err

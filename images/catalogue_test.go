@@ -91,7 +91,7 @@ func TestClosure(t *testing.T) {
 	must.Fail(t, must.Err(c.closure([]string{"x.dev/e:1"})), `no recipe makes image "x.dev/e:1"`)
 }
 
-// What is told of an image is what go.sum has of the module that it was built from.
+// TestedModules has the checksum in go.sum of the module that an image was built from.
 func TestTestedModules(t *testing.T) {
 	c := must.Get(Open(".."))(t)
 	const agent, probe = "quay.io/cilium/cilium:v1.12.0", "relapse.dev/probe:dev"

@@ -17,10 +17,10 @@ import (
 	"github.com/relapse-dev/relapse/topology/host"
 )
 
-// compiler builds the Go programs of several images. Programs of one module that take the same
-// flags are built by one go command, which shares their packages and links them in parallel. One go
-// command compiles at a time: it uses all CPUs by itself. Modules of the others are downloaded
-// meanwhile. A go command that only links does not, and the next one compiles beside it.
+// compiler builds the Go programs of several images. Programs of one module that take the same flags are built by one
+// go command, which shares their packages and links them in parallel. One go command compiles at a time: it uses all
+// CPUs by itself. Meanwhile modules of other programs are downloaded, and a go command that only links lets the next
+// one compile.
 type compiler struct {
 	cache *cache
 	dir   string // where the programs go

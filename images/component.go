@@ -114,7 +114,7 @@ func (m vendorModule) at(version string) module.Version {
 
 const componentFile = "component.yaml"
 
-// recipes are those of the catalogue's versions; the errors are all that is wrong with the file.
+// recipes are the recipes of the catalogue's versions; the errors are all that is wrong with the file.
 func (c *component) recipes() (all []*Recipe, errs []error) {
 	wrong := func(field string, err error) {
 		if err != nil {

@@ -113,8 +113,8 @@ func downloaded(cmd *exec.Cmd, v module.Version) (string, error) {
 }
 
 // overlay returns the flag of go build and go list that shows them, below stagingFolder, the modules that a release
-// keeps in its own tree and does not publish, and the release itself if it is to read its modules elsewhere; and the
-// module to which the flag belongs. If there is nothing to show there is no flag. It writes files to dir.
+// keeps in its own tree and does not publish, and the module to which the flag belongs. If there is nothing to show
+// there is no flag. modules has it show the release with another file for /proc/modules. It writes files to dir.
 func (m goModule) overlay(ctx context.Context, dir string, modules KernelModules) (seen goModule, flags []string, err error) {
 	var overlay struct{ Replace map[string]string }
 	overlay.Replace = map[string]string{}

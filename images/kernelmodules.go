@@ -55,8 +55,8 @@ func (k KernelModules) patch(source, dir string) (patched string, err error) {
 	return patched, os.WriteFile(patched, []byte(changed), 0o600)
 }
 
-// moduleOptions are the options that build netfilter's modules (net/ipv4/netfilter/Makefile of
-// Linux, and others): those that vendors' programs look for.
+// moduleOptions are the kernel's options that build the netfilter modules for which vendors' programs look
+// (net/ipv4/netfilter/Makefile of Linux, and others).
 var moduleOptions = map[string]string{
 	"ip_tables": "IP_NF_FILTER", "iptable_filter": "IP_NF_FILTER", "iptable_mangle": "IP_NF_MANGLE",
 	"iptable_nat": "IP_NF_NAT", "iptable_raw": "IP_NF_RAW",
@@ -65,8 +65,8 @@ var moduleOptions = map[string]string{
 	"xt_socket": "NETFILTER_XT_MATCH_SOCKET",
 }
 
-// builtIn lists modules that this machine's kernel has built in, as /proc/modules lists loaded
-// ones. Of a kernel that does not show its configuration none is known.
+// builtIn lists modules that this machine's kernel has built in, as /proc/modules lists loaded ones. It lists none if
+// the kernel does not show its configuration.
 func builtIn() (string, error) {
 	f, err := os.Open(kernelConfig)
 	if errors.Is(err, fs.ErrNotExist) {

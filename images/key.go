@@ -193,7 +193,7 @@ func (m goModule) checksums() (map[string]string, error) {
 	return sums, nil
 }
 
-// hashTree hashes a file, or a folder's files with their names. What skip reports is left out.
+// hashTree hashes a file, or a folder's files with their names, except for paths that skip accepts.
 func hashTree(h hash.Hash, root string, skip func(path string, entry fs.DirEntry) bool) error {
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

@@ -19,12 +19,12 @@ func (w Want) wants(r *Recipe) bool {
 	return r.Component == w.Component && w.Component != "" || strings.HasPrefix(r.Ref, w.Component+":")
 }
 
-// UnknownVersionError says that no recipe builds a version of a component, or, where it names no version, any.
+// UnknownVersionError says that no recipe builds a version of a component, or any version, if it names none.
 type UnknownVersionError struct {
 	Name, Version string
 	// Known says which versions there are; where no component has the name, which components.
 	Known []string
-	// Why says what the version has not got, where that is known; else it is empty.
+	// Why says what the version lacks; empty if that is not known.
 	Why string
 }
 

@@ -63,7 +63,7 @@ type Recipe struct {
 
 // Debian asks for packages, in the versions of the suite's current point release: Debian keeps no others in a suite.
 type Debian struct {
-	// Suite is the release's code name, set in an image without base and only there: over a base the base's holds.
+	// Suite is the release's code name, set only in an image without base: others have the suite of their base.
 	Suite    string   `json:"suite,omitempty"`
 	Packages []string `json:"packages,omitempty"`
 	// Updates takes the suite's security updates as well: for an image that is published.
@@ -189,7 +189,7 @@ func (r *Recipe) wrong(field, format string, args ...any) error {
 	return fmt.Errorf("%s: %s: %s: %s", r.file(), r.Ref, field, fmt.Sprintf(format, args...))
 }
 
-// validate holds what a build would not say, or would say after minutes only: what a version rests on, and files that are missing.
+// validate finds what a build would not say, or only after minutes: a version that nothing proves, and missing files.
 func (r *Recipe) validate() []error {
 	var errs []error
 	wrong := func(field, format string, args ...any) {

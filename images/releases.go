@@ -24,7 +24,7 @@ const releasesFile = "releases.txt"
 // Releases are the versions of a component that there are, as far as is known without asking for each of them.
 type Releases struct {
 	Ways []Way
-	// Versions are those of the vendor's list, the proxy's lists and the catalogue, lowest first, served or not.
+	// Versions are the versions of the vendor's list, the proxy's lists and the catalogue, lowest first, served or not.
 	Versions []Release
 	// Refused says of modules why the proxy did not list their versions, by path.
 	Refused map[string]error
@@ -42,7 +42,7 @@ type Way struct {
 // Release is one version.
 type Release struct {
 	Version string
-	// Images are what can be built of it, by ref, none outside of every range; Built are the ones in the cache.
+	// Images are the refs that can be built of it, none if it is in no range; Built are the refs in the cache.
 	Images, Built []string
 	// Substitutes are known of the catalogue's versions.
 	Substitutes []Substitute

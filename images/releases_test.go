@@ -67,7 +67,7 @@ func TestReleases(t *testing.T) {
 		`v/releases.txt:2: "1.0.x": expected a version such as 1.11.0 or 1.12.0-rc1`)
 }
 
-// A hole of the proxy is told as such, and so is one that cannot be reached.
+// The errors tell a version that the proxy lacks from a proxy that cannot be reached.
 func TestNotPublished(t *testing.T) {
 	vendorProxy(t)
 	c := open(t, newRoot(t, vendored))
@@ -163,7 +163,7 @@ func TestSourceThatIsNotPublished(t *testing.T) {
 	itself(t, unavailable(err, module.Version{Path: "x.dev/vendor", Version: "v1.2.0"}), "403 Forbidden")
 }
 
-// Of a version that no main of ours compiles with, the error has the compiler's reason.
+// The error about a version with which no main of ours compiles has the compiler's reason.
 func TestVersionThatDoesNotBuild(t *testing.T) {
 	vendorProxy(t)
 	// A map must not have a key twice: an error of the compiler with 1.1.0 alone.

@@ -83,8 +83,8 @@ func (b *versionBuild) substitutes() ([]Substitute, error) {
 	return substitutesIn(mod, sums), nil
 }
 
-// substitutesIn are the substitutes in a go.mod that packages come from: go.sum has checksums
-// of their files, and of other modules the checksum of the go.mod alone.
+// substitutesIn are the substitutes in a go.mod that packages come from: for other modules go.sum has the checksum of
+// their go.mod alone.
 func substitutesIn(mod *modfile.File, sums map[string]string) []Substitute {
 	var all []Substitute
 	current := chosen(mod)
@@ -107,8 +107,8 @@ func substitutesIn(mod *modfile.File, sums map[string]string) []Substitute {
 // isFor is what a line of a go.mod is for: a version of the same module, a module with its version, or a folder.
 var isFor = regexp.MustCompile(`^// (?:indirect; )?for (\S+)(?: (\S+))?$`)
 
-// noteSubstitutes writes into a derived go.mod what each module that the recipe raises or replaces, or takes where
-// the vendor replaces it, is for. Those that turn out as the vendor has chosen them get no comment.
+// noteSubstitutes writes into a derived go.mod, at each module that the recipe raises, replaces or leaves unreplaced,
+// which choice of the vendor it is for. A module that turns out as the vendor has chosen it gets no comment.
 func (m vendorModule) noteSubstitutes(mod *modfile.File, vendors map[string]module.Version) {
 	current, all := chosen(mod), lines(mod)
 	paths := slices.Concat(slices.Collect(maps.Keys(m.AtLeast)), slices.Collect(maps.Keys(m.Replace)), m.Unreplaced)

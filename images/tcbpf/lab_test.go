@@ -24,8 +24,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// The addresses of the scenario: a pod, its node, and a server outside; and
-// one that is inside the native CIDR.
+// The addresses of the scenario: a pod, its node, and a server outside; and one that is inside the native CIDR.
 var (
 	pod       = netip.MustParseAddr("10.20.30.35")
 	gateway   = netip.MustParseAddr("10.20.30.33")
@@ -35,11 +34,9 @@ var (
 	native    = netip.MustParsePrefix("10.20.30.0/24")
 )
 
-// TestMasquerade compiles bpf_host.c of each version, attaches to-netdev to a
-// node's network card in namespaces of its own, on this machine's kernel, and
-// looks whom a server takes a pod for. In 1.8.1 the call is missing with plain
-// DSR (cilium#12456): that hid for a year that the cluster was told to
-// masquerade.
+// TestMasquerade compiles bpf_host.c of each version, attaches to-netdev to a node's network card in namespaces of its
+// own, on this machine's kernel, and looks whom a server takes a pod for. In 1.8.1 the call is missing with plain DSR
+// (cilium#12456): that hid for a year that the cluster was told to masquerade.
 func TestMasquerade(t *testing.T) {
 	const dsr, hybrid = "ENABLE_DSR", "ENABLE_DSR_HYBRID"
 	for _, test := range []struct {
@@ -173,9 +170,8 @@ func addRoute(t *testing.T, h *netlink.Handle, link netlink.Link, to string, via
 	}
 }
 
-// seenBy sends a packet from the pod to an address outside, and returns the
-// address that it comes from there. Answers are the scenario's: from-netdev of the
-// sample headers hands pods' packets to programs that are not loaded.
+// seenBy sends a packet from the pod to an address outside, and returns the address that it comes from there. Answers
+// are the scenario's: from-netdev of the sample headers hands pods' packets to programs that are not loaded.
 func (w wire) seenBy(t *testing.T, server netip.Addr) netip.Addr {
 	t.Helper()
 	own := must.Get(netns.Get())(t)

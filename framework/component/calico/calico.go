@@ -29,7 +29,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
-// Images names all that the lab's registry serves of a version, such as 3.28.5.
+// Images are the images of a version, such as 3.28.5, that the lab's registry serves.
 func Images(version string) []string {
 	return []string{"docker.io/calico/node:v" + version, "docker.io/calico/cni:v" + version, manifestImage(version)}
 }
@@ -64,8 +64,8 @@ type Calico struct {
 // DefaultPoll is how often calico-node checks its address by default.
 const DefaultPoll = time.Minute
 
-// Apply is the action that brings Calico to this configuration. The pods of an earlier configuration are replaced,
-// and those of the same one as well: each calico-node autodetects its address again. It does not wait for them.
+// Apply is the action that brings Calico to this configuration. It replaces the pods even if nothing changed: each
+// calico-node autodetects its address again. It does not wait for them.
 func (c Calico) Apply(ctx context.Context, r *framework.Run) error {
 	manifest, err := registry.New(labaccess.Lab(r).Registry().Addr.String()).File(ctx, manifestImage(c.Version), "/calico.yaml")
 	if err != nil {
@@ -140,9 +140,9 @@ const (
 	restartsWithin = time.Minute
 )
 
-// canStart succeeds on a node if the CNI plugin accepts pods: it knows the node's name and the API
-// server's address. install-cni writes that address in brackets, which Go since 1.26 accepts for
-// IPv6 only; calico-node writes it without them, with the plugin's next token.
+// canStart succeeds on a node if the CNI plugin accepts pods: it knows the node's name and the API server's address.
+// install-cni writes that address in brackets, which Go since 1.26 accepts for IPv6 only; calico-node writes it without
+// brackets, with the plugin's next token.
 const canStart = `test -s /var/lib/calico/nodename || { echo "the node's name is not written yet"; exit 1; }
 grep -q '^ *server: https://[^[]' /etc/cni/net.d/calico-kubeconfig || { echo "the API server's address is not written yet"; exit 1; }`
 
@@ -282,7 +282,7 @@ func NotReady(ctx context.Context, node *kindlab.Node) (string, error) {
 	return "", fmt.Errorf("asking calico-node on %s whether it is ready: %q: %w", node.Name(), said, err)
 }
 
-// notReady is how it begins the line that says why (node/pkg/health).
+// notReady matches the line in which calico-node says why it is not ready (node/pkg/health).
 var notReady = regexp.MustCompile(`calico/node is not ready: .*`)
 
 // LastLook is when calico-node -monitor-addresses has last found the Node's InternalIP on an interface; zero for never.

@@ -22,15 +22,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Chart is a Helm chart. It is not changed by its methods.
+// Chart is a Helm chart. Its methods do not change it.
 type Chart struct {
-	// Name and Version are those of Chart.yaml.
+	// Name and Version are in Chart.yaml.
 	Name, Version string
 	// Module is the folder of the vendor's Go module that the chart comes from; empty if it comes from elsewhere.
 	Module string
 
 	files    []*archive.BufferedFile
-	defaults map[string]any // values.yaml, with those of the charts it depends on
+	defaults map[string]any // values.yaml, with the defaults of the charts it depends on
 }
 
 // Load reads the chart in a folder, with the charts it depends on.
@@ -50,7 +50,7 @@ func Load(dir string) (*Chart, error) {
 	return c, nil
 }
 
-// Read is the chart as Helm's library has it, one for each release: Helm removes from it what values switch off.
+// Read parses the chart for one release: Helm removes from it the dependencies that values switch off.
 func (c *Chart) Read() (*helmchart.Chart, error) {
 	read, err := loader.LoadFiles(c.files)
 	if err != nil {
@@ -64,9 +64,9 @@ type Release struct {
 	Name, Namespace string
 	// Values are the user's, which take precedence over the chart's defaults.
 	Values map[string]any
-	// KubeVersion is that of the cluster, such as 1.34.4.
+	// KubeVersion is the cluster's version, such as 1.34.4.
 	KubeVersion string
-	// APIVersions are those that the cluster serves besides Kubernetes' own, such as
+	// APIVersions are API versions and types that the cluster serves besides Kubernetes' own, such as
 	// monitoring.coreos.com/v1 or monitoring.coreos.com/v1/ServiceMonitor.
 	APIVersions []string
 	// Upgrade renders what helm upgrade installs in place of helm install.
@@ -79,7 +79,7 @@ type Release struct {
 type Rendered struct {
 	// Objects are in Helm's order of installation. Its client gives namespaced ones the release's namespace.
 	Objects []unstructured.Unstructured
-	// CRDs are of the folders crds: Helm installs them before all else, and neither upgrades nor deletes them.
+	// CRDs are the objects of the folders crds: Helm installs them first, and neither upgrades nor deletes them.
 	CRDs []unstructured.Unstructured
 	// Hooks are objects that Helm creates at events of a release (annotation helm.sh/hook): they do not belong to it.
 	Hooks []unstructured.Unstructured
@@ -163,7 +163,7 @@ func (c *Chart) Render(r Release) (Rendered, error) {
 	return out, errors.Join(errs...)
 }
 
-// Find returns the object of a kind and name among some; nil if it is not there.
+// Find returns the object of a kind and name; nil if it is not among the objects.
 func Find(objects []unstructured.Unstructured, kind, name string) *unstructured.Unstructured {
 	for i := range objects {
 		if objects[i].GetKind() == kind && objects[i].GetName() == name {
@@ -187,7 +187,7 @@ func schemaSays(err error) string {
 	return strings.Join(says, "; ")
 }
 
-// templateSays is what a template says of values: its own sentence, if it has one.
+// templateSays is the sentence with which a template refuses values, if it has one.
 func templateSays(err error) string {
 	// The function fail of Helm's templates: "execution error at (FILE:LINE:COLUMN): ...".
 	if _, at, ok := strings.Cut(err.Error(), "execution error at ("); ok {

@@ -62,7 +62,7 @@ func TestRender(t *testing.T) {
 	must.Equal(t, "an object that is not there", nil, Find(r.Objects, "ConfigMap", "another"))
 }
 
-// A chart is read again for each release: a chart it depends on that one release leaves out is there for the next.
+// A dependency that one release switches off is there for the next release.
 func TestDependencySwitchedOff(t *testing.T) {
 	c := load(t)
 	for _, test := range []struct {

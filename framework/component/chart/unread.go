@@ -28,10 +28,9 @@ func (p Path) String() string {
 	return strings.Join(keys, ".")
 }
 
-// Unread returns the paths of the values of a release that change nothing of what the chart renders, in order. Values
-// that the chart has defaults for are not asked about: they may have no effect because of others. For the rest the
-// chart is rendered without them, and with other values in their place; objects with random contents, such as
-// certificates, do not count. The error is that of Render, or the context's.
+// Unread returns the paths of a release's values that change nothing of what the chart renders, in order: the result is
+// the same without the value, and with another one. Values with a default in the chart are not asked about, as they may
+// have no effect because of others. Objects with random contents, such as certificates, are not compared.
 func (c *Chart) Unread(ctx context.Context, r Release) ([]Path, error) {
 	candidates := c.withoutDefault(r.Values)
 	rendered, err := c.Render(r)
@@ -51,9 +50,9 @@ func (c *Chart) Unread(ctx context.Context, r Release) ([]Path, error) {
 	return c.unreadAmong(ctx, r, stable, candidates)
 }
 
-// Renders reports whether a text of the values is in what runs of a chart: in the pods or in a
-// ConfigMap, whatever the chart's schema says of the values. It may be, if the chart refuses the values,
-// and not those without variables. Kubernetes itself replaces $(NAME) in what is to run in pods.
+// Renders reports whether the objects that run, or ConfigMaps, may contain a text of the values, whatever the schema
+// says. If the chart refuses only values with variables it is true. $(NAME) in pods does not count: Kubernetes replaces
+// it.
 func (c *Chart) Renders(r Release, text string) bool {
 	r.anyType = true
 	rendered, err := c.Render(r)
@@ -103,7 +102,7 @@ func (c *Chart) unreadAmong(ctx context.Context, r Release, stable map[string]ma
 	}
 }
 
-// byName are all objects of what was rendered, and its hooks, by kind, namespace and name.
+// byName are all rendered objects, and the hooks, by kind, namespace and name.
 func (r Rendered) byName() map[string]map[string]any {
 	all := map[string]map[string]any{"notes": {"": r.Notes}}
 	for _, objects := range [][]unstructured.Unstructured{r.Objects, r.Hooks} {
@@ -114,7 +113,7 @@ func (r Rendered) byName() map[string]map[string]any {
 	return all
 }
 
-// same compares objects with stable ones. Those that are nil are not stable.
+// same compares objects with stable ones. A nil one differs from render to render, and is not compared.
 func same(stable, objects map[string]map[string]any) bool {
 	if len(stable) != len(objects) {
 		return false
@@ -127,8 +126,8 @@ func same(stable, objects map[string]map[string]any) bool {
 	return true
 }
 
-// withoutDefault are the paths of the values that are in no map of the chart's defaults. What
-// is below an empty map, or below no map, is the user's own, such as labels.
+// withoutDefault are the paths of the values for which the chart's defaults have no key. What is below an empty map of
+// the defaults is the user's own, such as labels.
 func (c *Chart) withoutDefault(values map[string]any) []Path {
 	var all []Path
 	var walk func(values, defaults map[string]any, path Path)
@@ -153,7 +152,7 @@ func (c *Chart) withoutDefault(values map[string]any) []Path {
 	return all
 }
 
-// variations are values without those at some paths, and with other ones of the same types.
+// variations are the values without the values at some paths, and with other values of the same types there.
 func variations(values map[string]any, paths []Path) []map[string]any {
 	without, other := Merge(values), Merge(values)
 	for _, path := range paths {
@@ -186,8 +185,8 @@ func another(value any) any {
 	return fmt.Sprint(value) + "1" // a number: what takes none but numbers refuses the text
 }
 
-// Hint is what a value that no chart reads may be meant to be: the nearest path for which one of
-// the charts has a default, or what a key with dots in it is in a file; empty if nothing is near.
+// Hint is what a path that no chart reads may be meant to be: the nearest path with a default in one of the charts, or,
+// for a key with dots, the same key as nested maps; empty if nothing is near.
 func (p Path) Hint(charts ...*Chart) string {
 	for _, key := range p {
 		if parts := strings.Split(key, "."); len(parts) > 1 {

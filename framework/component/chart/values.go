@@ -65,7 +65,7 @@ func Remove(values map[string]any, path string) {
 	unstructured.RemoveNestedField(values, strings.Split(path, ".")...)
 }
 
-// Put gives a value that some values have at this path to others, or removes it from them if those have none.
+// Put copies the value at this path from one map to another, or removes it there if the first map has none.
 func (p Path) Put(from, to map[string]any) {
 	key := p[0]
 	value, there := from[key]
@@ -89,7 +89,7 @@ func (c *Chart) Default(path string) (any, bool) { return Get(c.defaults, path) 
 // Setting is a value that a lab sets, whatever the user's values say.
 type Setting struct {
 	Path  string // such as envoy.enabled
-	Value any    // nil takes the chart's default away
+	Value any    // nil removes the chart's default
 	Why   string
 }
 

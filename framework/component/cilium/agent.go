@@ -22,12 +22,12 @@ import (
 // AgentLog is the log of a node's newest agent, and how far that agent has come.
 type AgentLog struct {
 	Pod corev1.Pod
-	// Text is the log of the container that runs, or of the one that ended last. Before is that of
-	// the container before it; empty where kubelet does not have it.
+	// Text is the log of the container that runs, or that ended last. Before is the log of the container before it; empty
+	// if kubelet has none.
 	Text, Before string
 }
 
-// WroteRules reports whether the rules are the agent's: the slice says so when the vendor's code has returned.
+// WroteRules reports whether the agent has written its rules: the slice says so when the vendor's code has returned.
 func (a AgentLog) WroteRules() bool {
 	return strings.Contains(a.Text, "The iptables rules are installed")
 }
@@ -46,7 +46,7 @@ func (a AgentLog) String() string {
 	return fmt.Sprintf("%s, and its log ends with %q", workload.DescribePod(a.Pod), lines[len(lines)-1])
 }
 
-// Logs are the logs of the agents in this state, by node. One of another image, or not restarted yet, is missing.
+// Logs are the logs of the agents in this state, by node. An agent of another image, or not restarted yet, has none.
 func (s Cilium) Logs(ctx context.Context, c *kindlab.Cluster, nodes []string) (map[string]AgentLog, error) {
 	pods, err := agents.Pods.List(ctx, c)
 	if err != nil {
@@ -76,9 +76,9 @@ func (s Cilium) WriteRules(nodes ...string) framework.Action {
 	return s.runUntil(nodes, "to write its rules", AgentLog.WroteRules)
 }
 
-// Try is WriteRules for a state in which the agents may refuse to start. It waits until the agent of each of these
-// nodes is up, or has refused twice in a row. An agent that ends for another reason says nothing of its version:
-// kubelet starts it again, and if that does not help the wait fails. What is seen goes into starts.
+// Try is WriteRules for a state in which agents may refuse to start: it waits until the agent of each of these nodes is
+// up, or has refused twice in a row. An agent that ends for another reason is started again by kubelet; if that does
+// not help the wait fails. What is seen goes into starts.
 func (s Cilium) Try(nodes []string, starts *Starts) framework.Action {
 	return s.runUntil(nodes, "to write its rules, or to refuse to start twice", func(a AgentLog) bool {
 		p := starts.see(a)
@@ -89,10 +89,9 @@ func (s Cilium) Try(nodes []string, starts *Starts) framework.Action {
 // restartedWithin bounds the wait for an agent's next start, after kubelet's pauses of 0, 10, 20, 40 and 80 s.
 const restartedWithin = 2 * time.Minute
 
-// Refusals is what the agents of these nodes say that do not start in this state; empty where all
-// are up. An agent refuses where its version says so twice in a row, in the same words. Refusals
-// waits for the second start, but for what starts has seen before. It is an error if an agent has
-// ended for another reason, or has not come so far: whether that version starts is then unknown.
+// Refusals is what the agents of these nodes say that do not start in this state; empty if all are up. An agent refuses
+// if its version says so twice in a row, in the same words: Refusals waits for the second start, unless starts has seen
+// it. An agent that ended for another reason, or is not that far, is an error: whether its version starts is unknown.
 func (s Cilium) Refusals(ctx context.Context, r *framework.Run, nodes []string, starts *Starts) (said string, err error) {
 	var broken error
 	err = await.Until(ctx, "each agent of "+s.Agent+" to be up, or to refuse to start twice", 100*time.Millisecond, restartedWithin,
@@ -142,8 +141,8 @@ func (s Cilium) runUntil(nodes []string, what string, holds func(AgentLog) bool)
 	}
 }
 
-// Starts remembers how the starts of agents ended. Kubelet has the logs of two starts only while the second one runs,
-// and what is asked of an agent later needs both. The zero value has seen no agent. It is not for several goroutines.
+// Starts remembers how the starts of agents ended: kubelet has the logs of two starts only while the second one runs.
+// It is not for several goroutines.
 type Starts struct {
 	// ends are the ends of a pod's starts, the oldest first.
 	ends map[types.UID][]agentlog.End
@@ -183,7 +182,7 @@ func (s *Starts) see(a AgentLog) progress {
 	case end.Cause == agentlog.None && workload.Running(a.Pod):
 		return progress{starting, a.String()}
 	case end.Cause == agentlog.None:
-		// Or the pod's status is older than the log, which is that of the next start.
+		// Or the pod's status is older than the log of its next start.
 		return progress{starting, "it has ended and not said why: " + a.String()}
 	case end.Cause != agentlog.Refused:
 		return progress{brokenOff, fmt.Sprintf("it ended for a reason that is %s, not the version's: %s", end.Cause, end.Says)}
@@ -197,8 +196,8 @@ func (s *Starts) see(a AgentLog) progress {
 	return progress{refusing, "it has refused once: " + end.Says}
 }
 
-// refusals says of some nodes' agents which refuse to start, in their own words. Pending
-// names one that is on its way; the error is about an agent whose start tells nothing.
+// refusals says which agents refuse to start, in their own words. pending names an agent that may still start. The
+// error is about an agent that ended for another reason, or refuses on one node and runs on another.
 func (s *Starts) refusals(nodes []string, logs map[string]AgentLog) (said, pending string, err error) {
 	var refused, running []string
 	for _, node := range nodes {

@@ -10,17 +10,17 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// What agents' logs end with, as they write it.
+// The last lines of agents' logs.
 const (
 	bothKeys = ` level=fatal msg="Failed to populate masquerading settings" error="--enable-ipv4-masquerade and --masquerade (deprecated) are mutually exclusive" subsys=config`
 	noCIDR   = ` level=fatal msg="Error while creating daemon" error="invalid daemon configuration: native routing cidr must be configured with option --ipv4-native-routing-cidr" subsys=daemon`
-	// A slice's own: what it lacks, a silent API server, a compiler, iptables' lock.
+	// Written by a slice: what it lacks, a silent API server, a compiler, iptables' lock.
 	lacks    = ` level=fatal msg="Unable to start" error="the slice needs tunnel: \"disabled\"" relapse.dev/end=slice subsys=slice`
 	silent   = ` level=fatal msg="Unable to start" error="initializing the Kubernetes subsystem: unable to create k8s client: Get \"https://10.4.94.1:6443/api\": dial tcp 10.4.94.1:6443: i/o timeout" relapse.dev/end=slice subsys=slice`
 	compiler = ` level=fatal msg="Unable to start" error="attaching BPF programs: compiling bpf_host.c: Failed to compile bpf_host.o: signal: killed" relapse.dev/end=slice subsys=slice`
 	locked   = ` level=fatal msg="Unable to start" error="installing iptables rules: cannot add custom chain CILIUM_INPUT: exit status 4" relapse.dev/end=slice subsys=slice`
 	detached = ` level=fatal msg="Unable to go on" error="tcbpf [bpf_netdev_eth0.o eth0 10.20.30.0/27] ended: exit status 1" relapse.dev/end=slice subsys=slice`
-	// The vendor's, of the same reasons.
+	// Written by the vendor's code, for the same reasons.
 	noFolder = ` level=fatal msg="Non-existent configuration directory /tmp/cilium/config-map" subsys=config`
 	giveUp   = ` level=fatal msg="Unable to derive PodCIDR via Node or CiliumNode resource, giving up" subsys=k8s`
 
@@ -30,7 +30,7 @@ const (
 
 func at(second, line string) string { return "2026-11-23T10:00:" + second + ".5Z" + line + "\n" }
 
-// agent is that of node1, whose newest container runs or waits for its next start.
+// agent is the agent of node1, whose newest container runs or waits for its next start.
 func agent(running bool, before, text string) AgentLog {
 	a := AgentLog{Text: text, Before: before}
 	a.Pod.UID = types.UID("1")
@@ -43,12 +43,12 @@ func agent(running bool, before, text string) AgentLog {
 	return a
 }
 
-// A refusal is the vendor's, and said twice in a row. All else that ends an agent is an error: a verdict is unknown.
+// An agent refuses if the vendor's code says so twice in a row. Any other end is an error: the verdict is unknown.
 func TestRefusals(t *testing.T) {
 	const refuses, running = "node1: Failed to populate masquerading settings: --enable-ipv4-masquerade and --masquerade (deprecated) are mutually exclusive", true
 	for _, test := range []struct {
 		name    string
-		polls   []AgentLog // one after the other; of the last one is what is wanted
+		polls   []AgentLog // one after the other; want is for the last one
 		said    string
 		pending string // a part
 		fails   string // a part
@@ -91,8 +91,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// An agent that runs on one node and refuses on another refuses for a reason of the node's. A node without
-// an agent of the state says nothing of it.
+// An agent that runs on one node and refuses on another has a reason in the node. A node without such an agent proves
+// nothing.
 func TestRefusalsOfOneNode(t *testing.T) {
 	var starts Starts
 	runs, refuses := agent(true, "", at("01", hello)+at("02", wired)), agent(true, at("01", bothKeys), at("05", bothKeys))

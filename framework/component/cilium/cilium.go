@@ -1,6 +1,6 @@
-// Package cilium puts Cilium on a lab's cluster and takes it away again: the agents,
-// cilium-operator, the ConfigMap that both read, and CiliumNodes. It knows how Cilium is deployed;
-// which versions and which keys make an incident is the scenario's.
+// Package cilium puts Cilium on a lab's cluster and takes it away again: the agents, cilium-operator, the ConfigMap
+// that both read, and CiliumNodes. It knows how Cilium is deployed; scenarios know which versions and keys make an
+// incident.
 //
 // The agents are slices, up to 1.12: parts of the vendor's agent, built as it publishes them (images/cilium/agent,
 // images/cilium/rules). cilium-operator runs whole. From 1.15 on package release installs all of Cilium.
@@ -32,8 +32,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// Agent is the image of the agent under the vendor's name: of the slice with the
-// vendor's watchers, node routes and BGP speaker, and from 1.15 on of the whole agent.
+// Agent is the image of the agent under the vendor's name: the slice with watchers, node routes and BGP speaker, and
+// from 1.15 on the whole agent.
 func Agent(version string) string { return "quay.io/cilium/cilium:v" + version }
 
 // Operator is the image of cilium-operator, under the vendor's name.
@@ -42,7 +42,7 @@ func Operator(version string) string { return "quay.io/cilium/operator-generic:v
 // Rules is the image of the agent slice that writes the vendor's iptables rules.
 func Rules(version string) string { return "relapse.dev/cilium-rules:v" + version }
 
-// BPF is Rules with the vendor's BPF programs, which it compiles and attaches. It brings compilers with it.
+// BPF is Rules with the vendor's BPF programs, and with the compilers by which it makes them.
 func BPF(version string) string { return "relapse.dev/cilium-bpf:v" + version }
 
 // Modes of allocating pods' addresses: values of the key ipam.
@@ -51,7 +51,7 @@ const (
 	Kubernetes  = "kubernetes"   // kube-controller-manager allocates, in Node.spec
 )
 
-// ConfigMap is the configuration of agents and operator, as namespace/name. Agents read it when they start alone.
+// ConfigMap is the configuration of agents and operator, as namespace/name. Agents read it only when they start.
 const ConfigMap = metav1.NamespaceSystem + "/cilium-config"
 
 // device is the nodes' network card, by the name that it has in every lab.
@@ -67,9 +67,8 @@ func (c Config) With(more Config) Config {
 	return all
 }
 
-// Native is the configuration that all labs have in common: native routing, nothing in place of
-// kube-proxy. Every version reads these keys, and none of them has changed its meaning. Pods'
-// addresses are those that kube-controller-manager allocates, and iptables masquerade.
+// Native is the configuration that all labs have in common: native routing, nothing in place of kube-proxy, pods'
+// addresses from kube-controller-manager, iptables masquerade. Every version reads these keys, with the same meaning.
 var Native = Config{
 	"ipam":                     Kubernetes,
 	"enable-ipv4":              "true",
@@ -81,9 +80,8 @@ var Native = Config{
 }
 
 // DSR is Native with BPF NodePort in plain DSR mode, and with it BPF masquerading. Pods are not wired by Cilium's own
-// plugin, so their packets must pass the node's stack (enable-host-legacy-routing): 1.8 does not know another way.
-// For the check of Services' source ranges later versions want CAP_SYS_RESOURCE, which not every machine grants; no
-// lab of Cilium's has Services.
+// plugin, so their packets must pass the node's stack (enable-host-legacy-routing): 1.8 does not know another way. The
+// check of source ranges is off, as later versions need CAP_SYS_RESOURCE for it, which not every machine grants.
 var DSR = Native.With(Config{
 	"kube-proxy-replacement":        "partial",
 	"enable-node-port":              "true",
@@ -103,15 +101,15 @@ type Cilium struct {
 	// Operator is the image of cilium-operator. Empty: none runs.
 	Operator string
 	Config   Config
-	// Speaker is set for the slice of Agent, whose BGP speaker has the lab's routers for peers.
-	// The other slices have none, and keep their state on the node.
+	// Speaker is set for the image Agent, whose BGP speaker has the lab's routers for peers. The other slices have no
+	// speaker, and keep their state on the node.
 	Speaker bool
 	// Restart is any text; when it changes, the agents are restarted.
 	Restart string
 }
 
 // Announcing is Cilium at a version whose agents announce pods' ranges to the routers of a cluster's lab: native
-// routing, no masquerade, the MetalLB speaker. With has further keys, and other values of these.
+// routing, no masquerade, the MetalLB speaker. with adds keys, or changes their values.
 func Announcing(version string, cluster topology.Cluster, with Config) Cilium {
 	return Cilium{
 		Agent: Agent(version), Operator: Operator(version), Speaker: true,
@@ -177,14 +175,14 @@ func (s Cilium) apply(ctx context.Context, r *framework.Run, t *template.Templat
 	return workload.Apply(ctx, c, text)
 }
 
-// Restarted is the state after all agents were restarted for a reason, but for those that were restarted for it before.
+// Restarted is the state after a restart of all agents for a reason; agents that were restarted for it before stay.
 func (s Cilium) Restarted(why string) Cilium {
 	s.Restart = why
 	return s
 }
 
-// Configure is the action that brings the ConfigMaps to this state, and the operator, where there
-// is one. Running agents do not reread it: RunAgents and Restarted make them.
+// Configure is the action that brings the ConfigMaps to this state, and the operator, if there is one. Running agents
+// do not read them again until RunAgents or Restarted restarts them.
 func (s Cilium) Configure(ctx context.Context, r *framework.Run) error {
 	if err := s.apply(ctx, r, configManifest); err != nil || s.Operator == "" {
 		return err
@@ -206,7 +204,7 @@ func (s Cilium) RunAgents(nodes ...string) framework.Action {
 }
 
 // Announced is the action that does Configure and RunAgents, and waits until each of the lab's routers has heard from
-// the agent of each of these nodes. Agents that were not replaced have nothing new to say: then it waits in vain.
+// each node's agent. It waits in vain for agents that were not replaced: they have nothing new to say.
 func (s Cilium) Announced(nodes ...string) framework.Action {
 	return framework.InOrder(s.Configure, labaccess.SessionsUp(nodes, s.RunAgents(nodes...)))
 }
@@ -250,11 +248,10 @@ func Uninstalled(nodes []string, pods netip.Prefix) framework.Action {
 		})
 }
 
-// clean does what a reboot would do to what agents of any version have left: their rules, the BPF
-// programs and maps, the connections, the routes to other nodes' pods, the mounts below /run/cilium
-// (the node's cgroups), and the configuration of the programs. It leaves a BPF file system, as
-// systemd does on a machine, and the configuration of CNI, which the next agent brings to its own
-// state: kubelet, which asks every 5 s whether there is one, would start no pod up to then.
+// clean removes what a reboot would of agents of any version: rules, BPF programs and maps, connections, routes to
+// other nodes' pods, mounts below /run/cilium (the node's cgroups), and the programs' configuration. It leaves a BPF
+// file system, as systemd does, and the CNI configuration, without which kubelet starts no pod: it looks for one every
+// 5 s.
 func clean(ctx context.Context, l *kindlab.Lab, nodes []string, pods netip.Prefix) error {
 	v6 := ""
 	if l.Topology.Dual {
@@ -281,8 +278,8 @@ rm -rf --one-file-system /var/lib/cni/networks /run/cilium`
 	})
 }
 
-// Masquerade finds, among a node's NAT rules, the one of Cilium's that hides the node's pods from
-// all but the native CIDR (pkg/datapath/iptables/iptables.go, installMasqueradeRules).
+// Masquerade finds, among a node's NAT rules, the one of Cilium's that hides the node's pods from all but the native
+// CIDR (pkg/datapath/iptables/iptables.go, installMasqueradeRules).
 func Masquerade(rules []snapshot.Rule, pods, native netip.Prefix) (rule snapshot.Rule, there bool) {
 	return each.First(rules, func(r snapshot.Rule) bool {
 		return r.Chain == "CILIUM_POST_nat" && r.Comment == "cilium masquerade non-cluster" && r.Target == "MASQUERADE" &&
@@ -290,5 +287,5 @@ func Masquerade(rules []snapshot.Rule, pods, native netip.Prefix) (rule snapshot
 	})
 }
 
-// NodeHeader is the path on a node of what the agent configures the BPF programs that it compiles.
+// NodeHeader is the path on a node of the header that configures the BPF programs which the agent compiles.
 const NodeHeader = "/var/run/cilium/state/globals/node_config.h"

@@ -25,12 +25,12 @@ var ciliumNodes = schema.GroupVersionKind{Group: "cilium.io", Version: "v2", Kin
 const operatorWithin = 2 * time.Minute
 
 // CreateNodes is the action that makes the CiliumNodes of nodes, as the nodes' agents would, and waits until
-// cilium-operator has given each its pod range. The operator gives the lowest range that is free to
-// the node that it hears of first, so ranges follow the order of names.
+// cilium-operator has given each its pod range. The operator gives the lowest free range to the node that it hears of
+// first, so ranges follow the order of names.
 //
-// It hears of them in the order of creation, one after the other, once it has listed those that were there when it
-// began: so the first one's range is waited for. What it has given it writes once a second (operator/cilium_node.go
-// and pkg/ipam/allocator/podcidr in 1.11): so the others are created at once.
+// It hears of nodes in the order of creation once it has listed the nodes that were there when it began: so the first
+// node's range is waited for. It writes ranges once a second (operator/cilium_node.go and pkg/ipam/allocator/podcidr in
+// 1.11): so the others are created at once.
 func CreateNodes(names []string, address func(r *framework.Run, name string) netip.Addr) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
 		c := labaccess.Cluster(r)
@@ -57,7 +57,7 @@ func CreateNodes(names []string, address func(r *framework.Run, name string) net
 func createNode(ctx context.Context, c *kindlab.Cluster, name string, t topology.Topology, address netip.Addr) error {
 	node := ciliumNode(name)
 	// With its address from the beginning, as the agents do it: when 1.11 sees an address come later, it installs the
-	// node's route and removes that of no address, which is the same (pkg/datapath/linux/node.go, updateDirectRoute).
+	// node's route, and then removes the same route as the old one (pkg/datapath/linux/node.go, updateDirectRoute).
 	node.Object["spec"] = map[string]any{"addresses": each.Of(t.Families(), func(f topology.Family) any {
 		return map[string]any{"type": "InternalIP", "ip": f.Addr(address).String()}
 	})}
@@ -69,8 +69,8 @@ func createNode(ctx context.Context, c *kindlab.Cluster, name string, t topology
 		})
 }
 
-// Rejoin makes the CiliumNode of a node anew: it is deleted, and the node's agent, which is
-// started again, creates one without a range. It waits for no range: that takes an operator.
+// Rejoin deletes the CiliumNode of a node and restarts the node's agent, which creates one without a range. It waits
+// for no range: only an operator gives one.
 func Rejoin(ctx context.Context, c *kindlab.Cluster, name string) error {
 	kube := c.Kube()
 	before := ciliumNode(name)

@@ -24,9 +24,9 @@ import (
 // Corefile is CoreDNS's configuration, as CoreDNS of a lab gets it.
 type Corefile struct {
 	Text string
-	// Zone is the first one of the plugin kubernetes, without a final dot.
+	// Zone is the first zone of the plugin kubernetes, without a final dot.
 	Zone string
-	// Reverse is set if the plugin kubernetes answers for the addresses of pods, and nothing else does for some.
+	// Reverse is set if the plugin kubernetes answers for the addresses of pods, and nothing else may.
 	Reverse bool
 	// Replaced are what the lab has in place of the user's lines, a clause each.
 	Replaced []string
@@ -158,8 +158,8 @@ var DNSAddress = netip.AddrPortFrom(netip.MustParseAddr("10.96.0.10"), 53)
 // DNSReplicas is how many pods kubeadm's Deployment of CoreDNS has.
 const DNSReplicas = 2
 
-// Apply is the action that brings CoreDNS to this version and Corefile, and waits until its pods are ready and
-// those of another version are gone.
+// Apply is the action that brings CoreDNS to this version and Corefile, and waits until its pods are ready and the pods
+// of another version are gone.
 func (d DNS) Apply(bound time.Duration) framework.Action {
 	return d.rolled(bound, func(*appsv1.Deployment) {})
 }
@@ -186,9 +186,8 @@ func (d DNS) rolled(bound time.Duration, change func(*appsv1.Deployment)) framew
 // heldFor is how long ApplyHalf holds a rollout: far longer than anybody waits for it.
 const heldFor = time.Hour
 
-// ApplyHalf begins what Apply does, and waits until the rollout has pods of this version that
-// are ready, and others. It holds it there until Apply: no new pod counts as available, and
-// the strategy of kubeadm's Deployment keeps one old pod until one does.
+// ApplyHalf begins what Apply does, and waits until the rollout has ready pods of this version, and others. The rollout
+// stays there until Apply: no new pod counts as available, and kubeadm's strategy keeps one old pod until one does.
 func (d DNS) ApplyHalf(ctx context.Context, lab *kindlab.Lab, bound time.Duration) error {
 	err := d.declare(ctx, lab, func(set *appsv1.Deployment) {
 		set.Spec.MinReadySeconds = int32(heldFor.Seconds())
@@ -207,7 +206,7 @@ func (d DNS) ApplyHalf(ctx context.Context, lab *kindlab.Lab, bound time.Duratio
 	})
 }
 
-// half reports whether there are pods of this version and others, as many as in a rollout that is held, and all ready.
+// half reports whether a rollout is where ApplyHalf stops it: with pods of this version and others, all ready.
 func (d DNS) half(pods []corev1.Pod) (bool, string) {
 	count := map[bool]int{}
 	for _, pod := range pods {

@@ -67,7 +67,7 @@ func TestCorefile(t *testing.T) {
 	}
 }
 
-// The name of a pod's address is asked for only where nothing but the plugin kubernetes answers for it.
+// The name of a pod's address is asked for only if the plugin kubernetes alone answers for it.
 func TestReverse(t *testing.T) {
 	const forward = "    forward . 8.8.8.8\n    health\n    ready\n}\n"
 	for text, want := range map[string]bool{

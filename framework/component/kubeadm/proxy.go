@@ -47,7 +47,7 @@ type ProxyConfig struct {
 const metricsAddress = "127.0.0.1:10249"
 
 // NewProxyConfig adapts a KubeProxyConfiguration to a lab whose pods are in a range. An empty text is kubeadm's own
-// configuration. Mode is that of the configuration if it names none; empty is kube-proxy's default.
+// configuration. mode applies if the configuration names none; empty: kube-proxy's default.
 func NewProxyConfig(text, mode string, pods netip.Prefix) (ProxyConfig, error) {
 	fields := map[string]any{}
 	if err := yaml.Unmarshal([]byte(text), &fields); err != nil {
@@ -96,10 +96,10 @@ func NewProxyConfig(text, mode string, pods netip.Prefix) (ProxyConfig, error) {
 // Proxy is kube-proxy at a version, with a configuration of its own, by kubeadm's manifest.
 type Proxy struct {
 	Version string
-	// Image takes the place of the vendor's; empty: it does not.
+	// Image takes the place of the vendor's image, unless it is empty.
 	Image  string
 	Config ProxyConfig
-	// Nodes are those on which it runs.
+	// Nodes are the nodes on which it runs.
 	Nodes []string
 }
 
@@ -115,7 +115,7 @@ func NewProxy(version, mode string, pods netip.Prefix, nodes ...string) Proxy {
 // ProxyImage is the vendor's name of kube-proxy's image of a version.
 func ProxyImage(version string) string { return "registry.k8s.io/kube-proxy:v" + version }
 
-// PatchedNFTImage is ProxyImage with an nft that reads the sets of later ones (images/kube-proxy).
+// PatchedNFTImage is ProxyImage with an nft that reads the sets of later versions of nft (images/kube-proxy).
 func PatchedNFTImage(version string) string { return "relapse.dev/kube-proxy-nft:v" + version }
 
 // Declare is the action that brings kube-proxy's objects to this version and configuration. It replaces no pod.
@@ -135,9 +135,9 @@ func (p Proxy) Declare(ctx context.Context, r *framework.Run) error {
 	}, "kube-proxy")
 }
 
-// Installed is the action that runs kube-proxy in place of another one, and these actions at once beside it, after which
-// it waits as SyncedEverywhere does. Probe pods that there were end. kube-proxy up to 1.35 takes chains of nftables that
-// exist at its start for up to date, so they go; rules of iptables are replaced as a whole.
+// Installed is the action that runs kube-proxy in place of another one, beside these actions, and then waits as
+// SyncedEverywhere does. Existing probe pods end. kube-proxy up to 1.35 takes chains of nftables that exist at its
+// start for up to date, so they are removed; rules of iptables are replaced as a whole.
 func (p Proxy) Installed(bound time.Duration, beside ...framework.Action) framework.Action {
 	steps := []framework.Action{workload.StopProbes, labaccess.OnCluster(KubeProxy.Delete), workload.WireNodes}
 	switch p.Config.Mode {
@@ -157,7 +157,7 @@ func (p Proxy) Rolled(bound time.Duration) framework.Action {
 	}))
 }
 
-// Roll replaces the pod of a node by one of what was declared, and waits until that has written its rules.
+// Roll replaces the pod of a node by a declared one, and waits until it has written its rules.
 func (p Proxy) Roll(ctx context.Context, lab *kindlab.Lab, node string, bound time.Duration) error {
 	if err := KubeProxy.Restart(ctx, lab.Clusters[0], []string{node}, bound); err != nil {
 		return err
@@ -182,8 +182,8 @@ curl -sS -m 20 http://` + metricsAddress + `/metrics | grep '^` + lastSync + `'`
 // From 1.33 on it has a label for the IP family (pkg/proxy/metrics).
 const lastSync = "kubeproxy_sync_proxy_rules_last_timestamp_seconds"
 
-// Synced waits until kube-proxy of a node runs in its mode and has written its rules. The
-// first sync comes after all Services and endpoints were received.
+// Synced waits until kube-proxy of a node runs in its mode and has written its rules. The first sync comes after all
+// Services and endpoints were received.
 func (p Proxy) Synced(ctx context.Context, lab *kindlab.Lab, node string, bound time.Duration) error {
 	return await.Until(ctx, "the first sync of kube-proxy on "+node+" in mode "+p.Config.Mode, 200*time.Millisecond, bound,
 		func(ctx context.Context) (bool, string, error) {

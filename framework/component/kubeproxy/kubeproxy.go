@@ -55,7 +55,7 @@ const (
 type Proxy struct {
 	Version string
 	Mode    Mode
-	// Node is the one that it runs on.
+	// Node is the node that it runs on.
 	Node string
 	// PodCIDR is the range of the cluster's pods.
 	PodCIDR netip.Prefix
@@ -63,7 +63,7 @@ type Proxy struct {
 	Watched netip.Addr
 }
 
-// Apply is the action that runs this version and mode in place of the pod that runs, and waits for its first sync.
+// Apply is the action that runs this version and mode in place of the running pod, and waits for its first sync.
 func (p Proxy) Apply(ctx context.Context, r *framework.Run) error {
 	cluster, node := labaccess.Cluster(r), labaccess.Lab(r).Node(p.Node)
 	text, err := workload.Render(manifestTemplate, map[string]any{
@@ -115,7 +115,7 @@ func (p Proxy) synced(ctx context.Context, lab *kindlab.Lab) error {
 			if err != nil {
 				return false, "", err
 			}
-			// The very first one ends at once: it has no Services yet.
+			// The very first sync ends at once: it has no Services yet.
 			return l.Mode == p.Mode && l.Syncs > 1, fmt.Sprintf("%d syncs in mode %q", l.Syncs, l.Mode), nil
 		})
 }
@@ -195,7 +195,7 @@ const (
 	FrozenFor = 2 * time.Minute
 )
 
-// Hang reports after each poll whether kube-proxy hangs. The zero value has seen nothing.
+// Hang reports after each poll whether kube-proxy hangs.
 type Hang struct {
 	// Last is the newest state.
 	Last State

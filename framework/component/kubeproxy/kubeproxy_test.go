@@ -29,7 +29,7 @@ func TestHang(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		polls []State
-		hangs bool // at the last one, and at none before
+		hangs bool // at the last poll, and at none before
 	}{
 		{"one poll", []State{at(0, 5, 1, 31)}, false},
 		{"two goroutines wait for each other", []State{at(0, 5), at(2, 5, 1, 31), at(4, 5, 1, 31), at(6, 5, 1, 31)}, true},
@@ -52,8 +52,7 @@ func TestHang(t *testing.T) {
 	}
 }
 
-// An answer with a part missing is an error: where the metrics are missing,
-// the count of syncs is unknown and not zero.
+// An answer with a part missing is an error: where the metrics are missing, the count of syncs is unknown and not zero.
 func TestStateOf(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	full := snapshot.Proxy{
@@ -83,7 +82,7 @@ func TestStateOf(t *testing.T) {
 	}
 }
 
-// The script, asking a server that answers as kube-proxy's does.
+// The script asks a server that answers as kube-proxy does.
 func TestStateScript(t *testing.T) {
 	mux := http.NewServeMux()
 	for path, body := range map[string]string{

@@ -211,8 +211,8 @@ if iptables-legacy-save | grep -q KUBE-; then iptables-legacy -w -F; iptables-le
 iptables-save -t nat | grep -v kube-router | iptables-restore -w -T nat
 crictl --timeout 30s images -q ` + Untagged + ` | sort -u | xargs -r crictl --timeout 30s rmi >/dev/null`
 
-// Running is the digest of the image of kube-router on a node, by a snapshot; empty if it is not
-// known. Trouble says why the container does not run; empty if it does.
+// Running is the digest of kube-router's image on a node, by a snapshot; empty if it is not known. trouble says why the
+// container does not run; empty if it does.
 func Running(s snapshot.Snapshot, node string) (digest, trouble string) {
 	for _, p := range s.PodImages.Items {
 		if p.OwnerKind != "DaemonSet" || p.OwnerName != Agent.Name || p.Node != node {

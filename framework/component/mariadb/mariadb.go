@@ -62,7 +62,7 @@ pidof mariadbd >/dev/null || setsid mariadbd --user=mysql </dev/null >/dev/null 
 	return nil
 }
 
-// ErrorLog is the server's error log since Start.
+// ErrorLog is the server's error log since Started.
 func ErrorLog(ctx context.Context, host *kindlab.Host) (string, error) {
 	log, err := host.Exec(ctx, "cat", errorLog)
 	if err != nil {

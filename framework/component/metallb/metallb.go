@@ -54,7 +54,7 @@ type Release struct {
 	Version string
 	// Values are the user's, adapted to a lab (Adapt), or none. Settings take precedence over them.
 	Values map[string]any
-	// NoBFD is set for peers without a BFD profile where the routers of the lab have BFD.
+	// NoBFD is set for peers without a BFD profile although the routers of the lab have BFD.
 	NoBFD bool
 }
 
@@ -109,7 +109,7 @@ func (r Release) Apply(ctx context.Context, run *framework.Run) error {
 	})
 }
 
-// ownNamespace is the release's, with the labels that the vendor's documentation asks for under pod security.
+// ownNamespace is the release's namespace, with the labels that the vendor's documentation asks for under pod security.
 const ownNamespace = `apiVersion: v1
 kind: Namespace
 metadata:
@@ -128,7 +128,7 @@ func (r Release) render(ctx context.Context) ([]unstructured.Unstructured, error
 	return installed.Render(c, chart.With(r.Values, r.Settings()))
 }
 
-// Create is the action that creates the resources for a version once the webhook answers, unless that refuses one.
+// Create is the action that creates the resources for a version once the webhook answers. It may refuse one.
 func (r Resources) Create(version string) framework.Action {
 	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
 		return workload.ApplyWhenTaken(ctx, c, "MetalLB's webhook to answer", webhookWithin, r.forVersion(version)...)
@@ -147,7 +147,7 @@ const NativeIPv4 = "MetalLB's own BGP announces no IPv6 (\"cannot advertise non-
 
 const bfdProfile = "fast"
 
-// announce are resources with which nodes announce a pool by BGP to each router of a lab, with BFD where that has it.
+// announce returns resources with which nodes announce a pool by BGP to each router of a lab, with BFD if it has that.
 func (r Release) announce(t topology.Topology, pool netip.Prefix, nodes ...string) (Resources, error) {
 	text := fmt.Sprintf(`apiVersion: metallb.io/v1beta1
 kind: IPAddressPool
@@ -183,7 +183,7 @@ spec: {myASN: %d, peerASN: %d, peerAddress: %s%s}
 	return Resources{Adapted: objects.Adapted{Objects: all}, CarriesBoth: t.Dual}, err
 }
 
-// of are the objects for a version: from 0.15 on a session carries one family, unless the peer says otherwise.
+// forVersion returns the objects for a version: from 0.15 on a session carries one family unless told otherwise.
 func (r Resources) forVersion(version string) []*unstructured.Unstructured {
 	if !r.CarriesBoth || semver.Compare("v"+version, "v0.15.0") < 0 {
 		return r.Objects
@@ -243,8 +243,8 @@ func (r Release) RestartController(ctx context.Context, run *framework.Run) erro
 		})
 }
 
-// ControllerRestarted reports whether the controller is newer than the Services that have the addresses, and those that
-// wait for one. It reads Services and RunningImages.
+// ControllerRestarted reports whether the controller is newer than all Services that ask for an address. It reads
+// Services and RunningImages.
 func ControllerRestarted(_ context.Context, run *framework.Run) (bool, string, error) {
 	now := run.Snapshot()
 	for _, p := range now.PodImages.Items {
@@ -257,7 +257,7 @@ func ControllerRestarted(_ context.Context, run *framework.Run) (bool, string, e
 	return now.PodImages.Read && now.Services.Read, "pods and Services were not read", nil
 }
 
-// RestartSpeakers is the action that replaces all speakers. It does not wait for routes: they may announce none.
+// RestartSpeakers is the action that replaces all speakers. It does not wait for routes: there may be none.
 func RestartSpeakers(ctx context.Context, run *framework.Run) error {
 	c := labaccess.Cluster(run)
 	return Speaker.Replace(ctx, c, c.Nodes(), startsWithin)

@@ -20,31 +20,31 @@ import (
 // Resources are MetalLB's pools, peers and advertisements, as a lab gets them.
 type Resources struct {
 	objects.Adapted
-	// BFD is that of the user's peer, which the router needs as well.
+	// BFD is the BFD of the user's peer: the router needs the same.
 	BFD topology.BFD
 	// Layer2 is the pool whose addresses are announced by ARP and not by BGP; empty if there is none.
 	Layer2 string
-	// Ranges are its addresses.
+	// Ranges are the addresses of Layer2.
 	Ranges []snapshot.AddressRange
 	// BGP is set if the address of a Service that names no pool is announced by BGP.
 	BGP bool
-	// BothFamilies is set if a pool has both that is announced by BGP, and CarriesBoth if the session of the
+	// BothFamilies is set if a pool that is announced by BGP has both families. CarriesBoth is set if the session with the
 	// lab's router has to carry both, whatever the default of a version is.
 	BothFamilies, CarriesBoth bool
 }
 
 // Network is where a lab announces addresses.
 type Network struct {
-	// Pool is the lab's own for addresses that are announced by BGP, to the router.
+	// Pool is the lab's own pool for addresses that are announced to the router by BGP.
 	Pool   netip.Prefix
 	Router topology.BGPPeer
 	// HasBFD is set if the speakers and the router can have BFD.
 	HasBFD bool
-	// Link is the lab's own for those that nodes answer for by ARP, in the nodes' network.
+	// Link is the lab's own range for addresses that nodes answer for by ARP, in the nodes' network.
 	Link snapshot.AddressRange
 	// Speakers are the nodes that announce by ARP.
 	Speakers []string
-	// Networks are those that the user's pools must leave free.
+	// Networks are the networks that the user's pools must leave free.
 	Networks []netip.Prefix
 	// Dual is set for a lab of two families.
 	Dual bool
@@ -67,10 +67,10 @@ const (
 	kindLayer2        = "L2Advertisement"
 )
 
-// NewResources adapts the user's objects to a lab: addresses of a pool are announced by BGP to the
-// lab's router, from all nodes, or by ARP on the nodes' network, or each of two pools in one way. What
-// they lack is the lab's, with the addresses of a pool of its own. Objects of other types are left
-// out. The user's pools must not overlap the lab's own networks. Of a user who gives none nothing is told.
+// NewResources adapts the user's objects to a lab: a pool is announced by BGP to the lab's router, or by ARP on the
+// nodes' network, or two pools, each in one way. The lab adds what the objects lack, and leaves out objects of other
+// types. The user's pools must not overlap the lab's own networks. Without objects of the user nothing counts as
+// replaced.
 func NewResources(text string, n Network) (Resources, error) {
 	all, err := objects.Read(text)
 	if err != nil {
@@ -124,8 +124,8 @@ func NewResources(text string, n Network) (Resources, error) {
 type adapter struct {
 	Resources
 	Network
-	// first is the peer of the user for which the lab's router stands, and graceful is set if it has graceful restart:
-	// of several it is the first without, because its router drops the routes of a node whose speaker is replaced.
+	// first is the user's peer for which the lab's router stands: the first without graceful restart, if there is one,
+	// because its router drops the routes of a node whose speaker is replaced. graceful is set if it has graceful restart.
 	first    *unstructured.Unstructured
 	graceful bool
 	all      []*unstructured.Unstructured // the user's
@@ -298,12 +298,12 @@ func (a *adapter) has(kind string) bool {
 	return slices.ContainsFunc(a.Objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind })
 }
 
-// complete adds what the objects lack: an address for the lab's Service, and that each pool for it is announced.
+// complete adds what the objects lack: an address for the lab's Service, and an advertisement of it.
 func (a *adapter) complete() {
 	byARP := a.has(kindLayer2) && !a.has(kindPeer) && !a.has(kindAdvertisement)
 	if byARP && len(a.pools(kindLayer2)) == 0 {
 		a.own(kindPool, "none of those that are announced by ARP has addresses of IPv4", a.Link.First.String()+"-"+a.Link.Last.String())
-		if len(a.pools(kindLayer2)) == 0 { // each names others
+		if len(a.pools(kindLayer2)) == 0 { // the advertisements name other pools
 			a.own(kindLayer2, "none announces a pool of the manifests")
 		}
 	}
@@ -349,7 +349,7 @@ func (a *adapter) poolsBut(name string) []*unstructured.Unstructured {
 	return slices.DeleteFunc(a.Of(kindPool), func(o *unstructured.Unstructured) bool { return !has(o, objects.IPv4) || o.GetName() == name })
 }
 
-// pools are those with addresses of IPv4 that an advertisement of a kind announces.
+// pools are the pools with addresses of IPv4 that an advertisement of a kind announces.
 func (a *adapter) pools(by string) []*unstructured.Unstructured {
 	return slices.DeleteFunc(a.poolsBut(""), func(o *unstructured.Unstructured) bool { return !a.announces(by, o) })
 }
@@ -391,7 +391,7 @@ func (a *adapter) widen(pool *unstructured.Unstructured, more, why string) {
 	chart.Set(pool.Object, "spec.addresses", append(addresses, more))
 }
 
-// addresses are those of the lab's own pool, in the form of its text.
+// addresses is the lab's own pool, as the text of the default has it.
 func (n Network) addresses() string {
 	if n.Dual {
 		return fmt.Sprintf("%s', '%s", n.Pool, topology.IPv6.Prefix(n.Pool))
@@ -399,7 +399,7 @@ func (n Network) addresses() string {
 	return n.Pool.String()
 }
 
-// assign has the lab's Service, which names no pool, get an address from one of these.
+// assign has the lab's Service, which names no pool, get an address from one of these pools.
 func (a *adapter) assign(pools []*unstructured.Unstructured) {
 	if len(pools) == 0 || slices.ContainsFunc(pools, func(o *unstructured.Unstructured) bool {
 		on, set, _ := unstructured.NestedBool(o.Object, "spec", "autoAssign")
@@ -417,7 +417,7 @@ func (a *adapter) own(kind, why string, pool ...any) {
 		text = fmt.Sprintf(text, pool...)
 	}
 	replaced, networks := a.Replaced, a.Networks
-	a.Networks = nil // it is the lab's
+	a.Networks = nil // the pool is the lab's
 	own, err := workload.Objects(text)
 	if err == nil {
 		err = a.add(own[0])

@@ -73,8 +73,8 @@ prometheus: {serviceMonitor: {enabled: true}, podMonitor: {enabled: false}}
 	}
 }
 
-// The FRR of values is replaced and told in each mode with FRR: that of the values, of the
-// chart's default of one of the versions, and one that is chosen besides the values.
+// The FRR of the values is replaced in each mode with FRR: by the values, by one version's default, by the caller's
+// choice.
 func TestReplacedFRR(t *testing.T) {
 	const text = "{speaker: {frr: {image: {tag: 9.1.0}}}}"
 	const replacement = `speaker.frr.image.tag: "9.1.0" is replaced by "10.3": the FRR of a lab is Debian 13's`

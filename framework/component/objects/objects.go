@@ -32,18 +32,18 @@ func (a *Adapted) Say(format string, args ...any) {
 	a.Replaced = append(a.Replaced, fmt.Sprintf(format, args...))
 }
 
-// Of are the objects of a kind.
+// Of returns the objects of a kind.
 func (a *Adapted) Of(kind string) []*unstructured.Unstructured {
 	return slices.DeleteFunc(slices.Clone(a.Objects), func(o *unstructured.Unstructured) bool { return o.GetKind() != kind })
 }
 
-// Own adds the lab's own object, in place of what the user's lack.
+// Own adds an object of the lab's own, for what the user's objects lack.
 func (a *Adapted) Own(why string, o *unstructured.Unstructured) {
 	a.Say("%s: %s: the lab has its own", o.GetKind(), why)
 	a.Objects = append(a.Objects, o)
 }
 
-// Read reads objects (YAML documents), without what kubectl get prints besides, and without annotations, which have no effect.
+// Read reads objects (YAML documents) without annotations, which have no effect, and without what kubectl get adds.
 func Read(text string) ([]*unstructured.Unstructured, error) {
 	all, err := workload.Objects(text)
 	for _, o := range all {
@@ -67,14 +67,14 @@ func (a *Adapted) Missing() error {
 	})...))
 }
 
-// Fields are some of an object's, which a lab may have otherwise.
+// Fields are fields of an object, in which a lab may differ.
 type Fields struct {
 	*Adapted
 	Name   string // of the object, for clauses
 	Values map[string]any
 }
 
-// Spec is a copy of an object's spec, which takes its place. The error says that it is no map; then it is empty.
+// Spec replaces an object's spec by a copy and returns it. A spec that is no map is an error and becomes empty.
 func (a *Adapted) Spec(o *unstructured.Unstructured) (Fields, error) {
 	spec, _, err := unstructured.NestedMap(o.Object, "spec")
 	if spec == nil {
@@ -104,7 +104,7 @@ func (f Fields) Set(field string, value any) {
 	f.Values[field] = value
 }
 
-// Keep removes some texts of a list.
+// Keep removes the texts from a list for which keep is false.
 func (f Fields) Keep(field, why string, keep func(string) bool) {
 	items, _ := f.Values[field].([]any)
 	var rest []any
@@ -120,7 +120,7 @@ func (f Fields) Keep(field, why string, keep func(string) bool) {
 	}
 }
 
-// Selector is a label selector of an object. Kubernetes' meaning of none differs by field: it is nil.
+// Selector is a label selector of an object; nil without a value, which has another meaning in each field.
 func Selector(value any) *metav1.LabelSelector {
 	fields, ok := value.(map[string]any)
 	var s metav1.LabelSelector
@@ -130,13 +130,13 @@ func Selector(value any) *metav1.LabelSelector {
 	return &s
 }
 
-// Selects reports whether a selector selects labels; one of nil selects none.
+// Selects reports whether a selector selects labels; nil selects none.
 func Selects(s *metav1.LabelSelector, set map[string]string) bool {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	return err == nil && selector.Matches(labels.Set(set))
 }
 
-// LabelsFor are labels that a selector selects, with others that they need to have; false if there are none.
+// LabelsFor are labels that a selector selects, and that include others; false if there are none.
 func LabelsFor(s *metav1.LabelSelector, with map[string]string) (map[string]string, bool) {
 	all := map[string]string{}
 	maps.Copy(all, with)
@@ -161,7 +161,7 @@ func LabelsFor(s *metav1.LabelSelector, with map[string]string) (map[string]stri
 	return all, Selects(s, all)
 }
 
-// Overlap refuses what is no range of addresses, or overlaps a lab's networks. A variable without a value is neither.
+// Overlap refuses a text that is no range of addresses, or overlaps a lab's networks. A variable passes.
 func Overlap(text string, networks []netip.Prefix) error {
 	if len(placeholder.In(text)) > 0 {
 		return nil
@@ -185,7 +185,7 @@ func IPv4(text string) bool {
 	return err == nil && r.First.Is4()
 }
 
-// IPv6 is IPv4 of the other family.
+// IPv6 reports whether a range of addresses is one of IPv6.
 func IPv6(text string) bool {
 	r, err := snapshot.ParseAddressRange(text)
 	return err == nil && r.First.Is6()

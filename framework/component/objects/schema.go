@@ -14,11 +14,10 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// Types are the schemas of a component's own types, by their group and kind, and by the version of their
-// API: others have kinds of the same names.
+// Types are the schemas of a component's own types, by their group and kind, and by the version of their API.
 type Types map[schema.GroupKind]map[string]map[string]any
 
-// TypesOf are those of CustomResourceDefinitions among some objects. Versions that are not served are left out.
+// TypesOf are the types that CustomResourceDefinitions among objects define, in the versions that are served.
 func TypesOf(all []unstructured.Unstructured) Types {
 	types := Types{}
 	for _, o := range all {
@@ -48,14 +47,14 @@ func (t Types) Served(o *unstructured.Unstructured) []string {
 
 // Said is what an API server says of an object.
 type Said struct {
-	// Unknown are fields that it drops, with what they are nearest to. kubectl has it refuse the object.
+	// Unknown are fields that it drops, with the nearest known field. For kubectl it refuses the object.
 	Unknown []string
 	// Refused are reasons for which it refuses the object.
 	Refused []string
 }
 
-// Prune removes the fields from an object that its type does not have. Rules in CEL are not applied. An
-// object whose version is not served is one of the newest version.
+// Prune removes the fields from an object that its type does not have. Rules in CEL are not applied. An object whose
+// version is not served is one of the newest version.
 func (t Types) Prune(o *unstructured.Unstructured) Said {
 	var said Said
 	served := t.Served(o)

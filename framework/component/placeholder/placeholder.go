@@ -1,5 +1,5 @@
-// Package placeholder finds variables in the YAML that people keep, and puts values in their
-// place: ${NAME} and ${NAME:=default} of Flux, {{ NAME }}, #{ NAME }#, $(NAME) and $NAME.
+// Package placeholder finds variables in the YAML that people keep, and puts values in their place: ${NAME} and
+// ${NAME:=default} of Flux, {{ NAME }}, #{ NAME }#, $(NAME) and $NAME.
 package placeholder
 
 import (
@@ -21,14 +21,14 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// pattern finds variables. The last form, $NAME, is one only where it is a whole value.
+// pattern finds variables. The last form, $NAME, is a variable only if it is a whole value.
 var pattern = regexp.MustCompile(`(?:\{\{-?|#\{)\s*([^{}]*?)\s*(?:-?\}\}|\}#)` +
 	`|\$\{([A-Za-z_]\w*)(?::?[-=]([^}]*))?\}` +
 	`|\$\(([A-Za-z_]\w*)\)` +
 	`|(?m:^[-\s]*(?:[\w./-]+:[ \t]+)?["']?)(\$([A-Za-z_]\w*))(?m:["']?[ \t\r]*$)`)
 
-// block finds what a template's language does besides naming a variable: YAML that has it is none,
-// or, with #%, has all branches of a condition.
+// block finds what a template has besides variables: with it a text is no YAML, or, with #%, has all branches of a
+// condition.
 var block = regexp.MustCompile(`\{%.*|#%.*%#|\{\{-?\s*(?:if|else|end|range|with|define|include|template|block)\b.*`)
 
 // found is a variable in a text: where it is, its name, and its default.
@@ -61,7 +61,7 @@ func find(text string) []found {
 	return all
 }
 
-// Values are those of variables, by their names.
+// Values are the values of variables, by name.
 type Values map[string]string
 
 // Parse reads values of variables: pairs such as NAME=VALUE, which take precedence over a file with a ConfigMap, a
@@ -111,8 +111,8 @@ func Parse(pairs []string, file []byte) (Values, error) {
 	return all, nil
 }
 
-// Map parses a YAML document that is a map, with values in place of its variables. A variable
-// without a value stays in the strings as it is written.
+// Map parses a YAML document that is a map, with values in place of its variables. A variable without a value stays in
+// the strings as it is written.
 func (v Values) Map(text []byte) (map[string]any, error) {
 	marked, marks := v.fill(string(text))
 	var document any
@@ -131,12 +131,12 @@ func (v Values) Map(text []byte) (map[string]any, error) {
 	return restored, nil
 }
 
-// OneLine is what a parser of YAML finds wrong, on one line.
+// OneLine is a YAML parser's error on one line.
 func OneLine(err error) string {
 	return strings.Join(strings.Fields(strings.NewReplacer("error converting YAML to JSON: ", "", "yaml: ", "").Replace(err.Error())), " ")
 }
 
-// Documents parses the YAML documents of a stream, each a map, and those of a List in it.
+// Documents parses the YAML documents of a stream, each a map, and the items of a List in it.
 func (v Values) Documents(stream []byte) ([]map[string]any, error) {
 	var all []map[string]any
 	reader := apiyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(stream)))
@@ -180,8 +180,8 @@ func (v Values) Stream(stream []byte) (string, error) {
 	return strings.Join(all, "---\n"), err
 }
 
-// fill puts values in place of variables, and marks in place of those that have none: {{ NAME }}
-// and, between brackets, ${NAME} are no strings of YAML.
+// fill puts values in place of variables, and marks in place of variables without a value: {{ NAME }} and, between
+// brackets, ${NAME} are no strings of YAML.
 func (v Values) fill(text string) (string, []string) {
 	var out strings.Builder
 	var marks []string
@@ -233,7 +233,7 @@ func restore(value any, marks []string) any {
 	return value
 }
 
-// Variable is one that has no value.
+// Variable is a variable without a value.
 type Variable struct {
 	Name string
 	Text string // as it is written, such as ${NAME}

@@ -70,8 +70,8 @@ func (e *EndedError) Error() string {
 	return fmt.Sprintf("pod %s on %s was ready, and ended once more: %s", e.Pod, e.Node, strings.Join(e.Containers, ", "))
 }
 
-// Steady returns what says later whether the pod on a node still runs as it does now: it waits until the pod is
-// [Ready], and ends at once with an *EndedError if one of its containers was started once more.
+// Steady returns a function that tells later whether the pod on a node still runs as it does now. It waits until the
+// pod is [Ready], and ends at once with an *EndedError if one of its containers was started once more.
 func (p Pods) Steady(ctx context.Context, c *kindlab.Cluster, node string) (func(context.Context, time.Duration) error, error) {
 	pod, err := p.on(ctx, c, node)
 	return func(ctx context.Context, bound time.Duration) error {
@@ -80,9 +80,8 @@ func (p Pods) Steady(ctx context.Context, c *kindlab.Cluster, node string) (func
 	}, err
 }
 
-// Ready waits until the same pod is [Ready] again, each of its containers a new one. The value
-// that it returns stands for the pod as it is then: the next wait is for the same containers,
-// and ends at once with an *EndedError if one of them was started once more.
+// Ready waits until the same pod is [Ready] again, each of its containers a new one, and returns the pod as it is then.
+// The next wait is for the same containers, and ends at once with an *EndedError if one was started once more.
 func (c Crashed) Ready(ctx context.Context, cluster *kindlab.Cluster, bound time.Duration) (Crashed, error) {
 	var ended error
 	err := await.Until(ctx, fmt.Sprintf("pod %s on %s to be ready again", c.Pod.Name, c.Pod.Spec.NodeName), 100*time.Millisecond, bound,
@@ -143,9 +142,9 @@ func containers(pod corev1.Pod) map[string]string {
 	return ids
 }
 
-// Replace deletes one of the pods that run an image. The function that it returns waits until
-// as many as before are [Ready]: the ReplicaSet that made it makes another one of the same
-// template. Called once more, it ends with an *EndedError if that one was started once more.
+// Replace deletes one of the pods that run an image; its ReplicaSet makes another one of the same template. The
+// function that it returns waits until as many as before are [Ready]. A second call ends with an *EndedError if the new
+// pod was started once more.
 func (p Pods) Replace(ctx context.Context, c *kindlab.Cluster, image string) (again func(context.Context, time.Duration) error, err error) {
 	ready := func(ctx context.Context) (map[types.UID]corev1.Pod, error) {
 		pods, err := p.List(ctx, c)

@@ -62,8 +62,8 @@ func ApplyObjects(ctx context.Context, c *kindlab.Cluster, objects ...*unstructu
 	return nil
 }
 
-// ApplyWhenTaken is ApplyObjects as soon as the API server takes the objects: when it knows their
-// types, and their webhook answers. It ends at once if they are refused.
+// ApplyWhenTaken is ApplyObjects as soon as the API server takes the objects: when it knows their types, and their
+// webhook answers. It ends at once if they are refused.
 func ApplyWhenTaken(ctx context.Context, c *kindlab.Cluster, what string, within time.Duration, objects ...*unstructured.Unstructured) error {
 	var refused error
 	err := await.Until(ctx, what, 200*time.Millisecond, within, func(ctx context.Context) (bool, string, error) {

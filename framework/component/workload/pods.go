@@ -37,7 +37,7 @@ func (p Pods) List(ctx context.Context, c *kindlab.Cluster) ([]corev1.Pod, error
 	return list.Items, nil
 }
 
-// Run is the condition that each of these nodes has a pod, and that the first container of every pod is of an image.
+// Run is the condition that each of these nodes has a pod, and that the first container of every pod runs an image.
 func (p Pods) Run(image string, nodes ...string) framework.Condition {
 	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
 		pods, err := p.List(ctx, labaccess.Cluster(r))
@@ -123,7 +123,7 @@ func Ready(pod corev1.Pod) bool {
 	})
 }
 
-// pullReasons are kubelet's for an image that it cannot pull (k8s.io/kubernetes/pkg/kubelet/images/types.go).
+// pullReasons are kubelet's reasons for an image that it cannot pull (k8s.io/kubernetes/pkg/kubelet/images/types.go).
 var pullReasons = []string{
 	"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",
 	"RegistryUnavailable", "SignatureValidationFailed",
@@ -190,8 +190,8 @@ func DescribePod(pod corev1.Pod) string {
 	return text
 }
 
-// lastWords is the line of the log of a container that has ended that says why: the last one, or
-// the error before the usage that programs print of wrong flags (github.com/spf13/cobra).
+// lastWords is the line of an ended container's log that says why it ended: the last line, or the error before the
+// usage that programs print for wrong flags (github.com/spf13/cobra).
 func lastWords(log string) string {
 	for line := range strings.Lines(log) {
 		if strings.HasPrefix(line, "Error: ") {
@@ -212,9 +212,9 @@ func Log(ctx context.Context, c *kindlab.Cluster, pod corev1.Pod) (string, error
 	return readLog(ctx, c, pod, corev1.PodLogOptions{Previous: endedLast(pod)})
 }
 
-// Starts are the logs of the newest starts of a pod's first container, the newest one last. Each line begins with the
-// time of the container runtime, by which the starts differ. There are two only while a restarted container runs, and
-// until kubelet has noticed its end: of those that have ended it keeps one.
+// Starts are the logs of the newest starts of a pod's first container, the newest one last, each line with the
+// container runtime's time. There are two only while a restarted container runs and until kubelet has noticed its end:
+// of ended containers it keeps one log.
 func Starts(ctx context.Context, c *kindlab.Cluster, pod corev1.Pod) ([]string, error) {
 	newest, err := readLog(ctx, c, pod, corev1.PodLogOptions{Previous: endedLast(pod), Timestamps: true})
 	if err != nil {

@@ -46,7 +46,7 @@ func ProbeIP(ctx context.Context, c *kindlab.Cluster, p framework.ProbePod) (net
 	return address, err
 }
 
-// ProbeIPs are the addresses of the pod, which runs: that of IPv6 is invalid where it has none.
+// ProbeIPs are the addresses of the pod, which runs; v6 is invalid if it has none.
 func ProbeIPs(ctx context.Context, c *kindlab.Cluster, p framework.ProbePod) (v4, v6 netip.Addr, err error) {
 	var pod corev1.Pod
 	if err := c.Kube().Get(ctx, ProbeKey(p), &pod); err != nil {
@@ -72,7 +72,7 @@ func ProbeIPs(ctx context.Context, c *kindlab.Cluster, p framework.ProbePod) (v4
 // ProbeSocket is the path of the agent's control socket on the pod's node.
 func ProbeSocket(p framework.ProbePod) string { return socketDir + "/" + ProbeKey(p).Name + ".sock" }
 
-// probePod is the pod of an agent, of one that speaks IPv6 as well if the lab is dual.
+// probePod is the pod of an agent, which speaks IPv6 as well if the lab is dual.
 func probePod(p framework.ProbePod, dual bool) *corev1.Pod {
 	args := []string{"agent", "--socket", ProbeSocket(p)}
 	if dual {

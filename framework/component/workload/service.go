@@ -31,16 +31,16 @@ type LoadBalancer struct {
 	Pod string
 	// Policy is the Service's externalTrafficPolicy; empty: Cluster.
 	Policy string
-	// Address is the one that is asked for; invalid: any.
+	// Address is the address that it asks for; invalid: any.
 	Address netip.Addr
 	// Via are the nodes that announce the address to the lab's routers.
 	Via []string
-	// Labels are those by which the address is announced, and Annotation, as "key: value", chooses the address.
+	// Labels are the labels by which the address is announced, and Annotation, as "key: value", chooses the address.
 	Labels     map[string]string
 	Annotation string
 	// Class is spec.loadBalancerClass; empty: none.
 	Class string
-	// OnlyIPv4 is set for a Service of that family alone, on a dual lab as well.
+	// OnlyIPv4 is set for a Service of IPv4 alone, on a dual lab as well.
 	OnlyIPv4 bool
 }
 
@@ -204,7 +204,7 @@ func (s LoadBalancer) Has(ctx context.Context, r *framework.Run) (addresses []ne
 	return addresses, nil
 }
 
-// LoadBalancers are Services of which the actions are for all at once.
+// LoadBalancers are Services; each action is for all at once.
 type LoadBalancers []LoadBalancer
 
 func (s LoadBalancers) all(do func(LoadBalancer, context.Context, *framework.Run) error) framework.Action {

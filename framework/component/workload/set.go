@@ -26,12 +26,12 @@ type DaemonSet struct {
 	Pods Pods
 }
 
-// SystemDaemonSet is one in kube-system with its name as the label k8s-app, as vendors deploy network components.
+// SystemDaemonSet is a DaemonSet in kube-system with its name as label k8s-app, as vendors deploy network components.
 func SystemDaemonSet(name string) DaemonSet {
 	return DaemonSet{name, Pods{metav1.NamespaceSystem, client.MatchingLabels{"k8s-app": name}}}
 }
 
-// Started waits until each of the nodes runs one pod alone, of the DaemonSet's newest template, and it is [Started],
+// Started waits until each of the nodes runs exactly one pod, of the DaemonSet's newest template, that is [Started],
 // ready or not. A node that repeatedly cannot pull an image ends the wait with its own error ([PullError]).
 func (d DaemonSet) Started(ctx context.Context, c *kindlab.Cluster, nodes []string, bound time.Duration) error {
 	return d.wait(ctx, c, "to be started", nodes, bound, Started)

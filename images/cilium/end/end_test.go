@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// exited is what stands for the end of the program.
+// exited is the panic in place of the end of the program.
 type exited int
 
 func TestWith(t *testing.T) {

@@ -27,8 +27,8 @@ import (
 // Release is where a chart is installed. The namespace must exist.
 type Release struct{ Name, Namespace string }
 
-// Render is what a chart makes of values for the lab's cluster. It is an error if there are
-// hooks or CRDs outside of the templates: nothing here installs them.
+// Render renders the chart for the lab's cluster. Hooks, and CRDs outside of the templates, are an error: nothing here
+// installs them.
 func (r Release) Render(c *chart.Chart, values map[string]any) ([]unstructured.Unstructured, error) {
 	rendered, err := c.Render(chart.Release{Name: r.Name, Namespace: r.Namespace, Values: values, KubeVersion: kubeadm.KubernetesVersion})
 	if err != nil {
@@ -41,8 +41,8 @@ func (r Release) Render(c *chart.Chart, values map[string]any) ([]unstructured.U
 	return rendered.Objects, nil
 }
 
-// Apply brings the cluster to a version of the release as helm upgrade --install does: objects of the release before it
-// that this one lacks are deleted at the end. Before, if not nil, is called before each object is applied.
+// Apply brings the cluster to a version of the release as helm upgrade --install does: objects that only the earlier
+// version has are deleted at the end. It calls before, if not nil, for each object before it applies it.
 func (r Release) Apply(ctx context.Context, c *kindlab.Cluster, version string, rendered []unstructured.Unstructured,
 	before func(*unstructured.Unstructured) error) error {
 	earlier, err := r.recorded(ctx, c)
@@ -60,7 +60,7 @@ func (r Release) Apply(ctx context.Context, c *kindlab.Cluster, version string, 
 		}
 		objects = append(objects, &o)
 	}
-	// The record has the objects of both until all is done: an interrupted upgrade forgets none.
+	// The record names the objects of both versions until all is done: an interrupted upgrade forgets none.
 	current := each.Of(objects, referenceTo)
 	gone := dropped(earlier, current)
 	if err := r.write(ctx, c, version, slices.Concat(current, gone)); err != nil {
@@ -109,7 +109,7 @@ func dropped(before, current []reference) []reference {
 	})
 }
 
-// record is where the references of a release are kept, as Helm keeps a release's manifest.
+// record is the name of the ConfigMap that refers to the objects of the release, as Helm keeps a release's manifest.
 func (r Release) record() client.ObjectKey {
 	return client.ObjectKey{Namespace: r.Namespace, Name: "relapse-release-" + r.Name}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// Helm deletes what the release before had and the new one lacks, unless it is to be kept.
+// Helm deletes the objects that only the earlier release has, unless their policy is keep.
 func TestDropped(t *testing.T) {
 	role := reference{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole", Name: "cilium"}
 	old := reference{APIVersion: "rbac.authorization.k8s.io/v1beta1", Kind: "ClusterRole", Name: "cilium"}

@@ -22,9 +22,8 @@ var vendors = map[string]vendor{
 	"metallb": {"go.universe.tf/metallb", "charts/metallb"},
 }
 
-// Of returns the chart of a component's version, without a leading v, from the vendor's Go
-// module of that version. It downloads the module if need be: the error is an
-// *images.NotPublishedError or an *images.UnreachableError if it is not available.
+// Of returns the chart of a component's version, without a leading v, from the vendor's Go module of that version. It
+// downloads the module if need be: an unavailable one is an *images.NotPublishedError or an *images.UnreachableError.
 func Of(ctx context.Context, component, version string) (*chart.Chart, error) {
 	v, there := vendors[component]
 	if !there {

@@ -18,13 +18,13 @@ import (
 type form struct {
 	kind  string // empty: a file without a kind, which title describes
 	title string
-	// parts are those of a document of which each installs a chart; nil: its spec alone.
+	// parts returns the parts of a document that install one chart each; nil: its spec is the only part.
 	parts func(document map[string]any) []map[string]any
-	// chart is where a part states the name, path or address of its chart, and names where it is guessed from.
+	// chart are the paths in a part of its chart's name, path or address, and names are paths to guess the chart from.
 	chart, names []string
 	version      func(r *reader, part map[string]any) any
 	values       func(r *reader, part map[string]any) (map[string]any, error)
-	// unread are paths in a part, or keys of its document, that change what is installed beside the values.
+	// unread are paths in a part, or keys of its document, that change the installation besides the values.
 	unread []string
 }
 
@@ -87,8 +87,8 @@ func listOf(key string) func(map[string]any) []map[string]any {
 	return func(d map[string]any) []map[string]any { return listAt(d, key) }
 }
 
-// sources are the sources of an Application that may have values: beside one that states its chart,
-// the others are files of values, named by ref, and manifests.
+// sources are the sources of an Application that may have values. If one source states its chart, the others are
+// manifests, or files of values that it names by their ref.
 func sources(d map[string]any) []map[string]any {
 	all := append(listAt(d, "spec", "sources"), mapAt(d, "spec", "source"))
 	other := func(source map[string]any) bool { return text(source["chart"]) == "" }
@@ -172,7 +172,7 @@ func (r *reader) object(kind, name string) map[string]any {
 	return nil
 }
 
-// mostNeighbour is how large a file beside a user's may be to be asked.
+// mostNeighbour is the size up to which a file beside the user's file is read.
 const mostNeighbour = 1 << 20
 
 func (r *reader) neighbours() []File {
@@ -226,8 +226,8 @@ func (r *reader) configMap(name, key string) (string, error) {
 	return text(at(r.object("ConfigMap", name), "data", key)), nil
 }
 
-// argoValues are those of an Application's source. Of two values with the same path that of the
-// later of valueFiles, values, valuesObject and parameters applies.
+// argoValues are the values of an Application's source. Of two values with the same path the later one applies, in the
+// order valueFiles, values, valuesObject, parameters.
 func (r *reader) argoValues(source map[string]any) (map[string]any, error) {
 	helm := mapAt(source, "helm")
 	names := helm["valueFiles"]
@@ -255,7 +255,7 @@ func (r *reader) argoValues(source map[string]any) (map[string]any, error) {
 	return all, nil
 }
 
-// filesAnd merges values that are given beside names of files.
+// filesAnd merges the values of files with values that are given beside the names of the files.
 func (r *reader) filesAnd(names, own any) (map[string]any, error) {
 	var all []map[string]any
 	list, _ := names.([]any)

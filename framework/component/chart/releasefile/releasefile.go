@@ -1,5 +1,5 @@
-// Package releasefile reads the values of a Helm release from the files in which people keep
-// them: the values alone, or an object of what installs the chart.
+// Package releasefile reads the values of a Helm release from the files in which people keep them: the values alone, or
+// an object of what installs the chart.
 package releasefile
 
 import (
@@ -29,8 +29,8 @@ import (
 type File struct {
 	Name string // its path, if there are files beside it
 	Text []byte
-	// Tree has the texts of the repository that has the file, and in which files are found from its root too. What the
-	// file takes from elsewhere is told then, and is no error. Nil: the file is this machine's.
+	// Tree has the texts of the file's repository: names of files may start at its root, and a reference to anything
+	// outside goes into Told and is no error. Nil: the file is on this machine.
 	Tree map[string]string
 	// Find finds an object of the repository, and its file; nil: objects are in the file, or beside it.
 	Find func(kind, name string) (object map[string]any, file string)
@@ -52,9 +52,9 @@ func (f File) read(name string) ([]byte, error) {
 // Release is what a file says of a release.
 type Release struct {
 	Values map[string]any
-	// Version is that of the chart, without a leading v; empty if the file states none.
+	// Version is the chart's version, without a leading v; empty if the file states none.
 	Version string
-	// Object is what has the values, such as "HelmRelease kube-system/cilium"; empty for a file of values.
+	// Object is the object with the values, such as "HelmRelease kube-system/cilium"; empty for a file of values.
 	Object string
 	// Told are sentences about what was not read, and about choices.
 	Told []string
@@ -174,7 +174,7 @@ func (r *reader) candidates() (objects, plain []candidate) {
 	return objects, plain
 }
 
-// named reports whether a candidate is of the chart, as it states or by one of its names.
+// named reports whether a candidate is of the chart: by the chart that it states, or else by one of its names.
 func (r *reader) named(c candidate) bool {
 	if c.stated != "" {
 		return r.namesChart(c.stated)
@@ -191,7 +191,7 @@ func (r *reader) choose() ([]candidate, error) {
 	if len(found) == 0 && len(objects) == 1 && objects[0].stated == "" {
 		found = objects
 	}
-	// Values in a ConfigMap are those that another object takes.
+	// If an object takes its values from a ConfigMap, the ConfigMap is no candidate of its own.
 	without := slices.DeleteFunc(slices.Clone(found), func(c candidate) bool { return c.form.kind == "ConfigMap" })
 	if len(without) > 0 {
 		found = without
@@ -230,7 +230,7 @@ func (r *reader) described() string {
 	return strings.Join(names, ", ")
 }
 
-// unwrap takes the values of a chart that has this one as a dependency.
+// unwrap takes the chart's values out of the values of a chart that depends on it.
 func (r *reader) unwrap() {
 	inner, ok := r.Values[r.chart].(map[string]any)
 	if !ok {
@@ -244,7 +244,7 @@ func (r *reader) unwrap() {
 	r.Values = inner
 }
 
-// is reports whether a name, path or address is that of the chart, which RKE2 packages as rke2-cilium.
+// namesChart reports whether a name, path or address names the chart. RKE2 packages cilium as rke2-cilium.
 func (r *reader) namesChart(name string) bool {
 	base, _, _ := strings.Cut(path.Base(strings.TrimSuffix(name, "/")), ":")
 	base = strings.TrimPrefix(base, "rke2-")
@@ -304,7 +304,7 @@ func set(values map[string]any, name, value string, isText bool) error {
 	return nil
 }
 
-// path is where a file is that an object names, relative to the object's file or beside it; empty if it is nowhere.
+// path finds a file that an object names: relative to the object's file, or beside it; empty if it is not there.
 func (r *reader) path(name string) string {
 	inSource := strings.HasPrefix(name, "$")
 	if inSource { // another source of Argo CD: $ref/path
@@ -370,7 +370,7 @@ func (r *reader) beside(name string) (map[string]any, error) {
 type Given struct {
 	// Sources are the files, the first one first, with the object of each that has the values.
 	Sources []string
-	// Version is that of the chart, if a file states it.
+	// Version is the chart's version, if a file states it.
 	Version string
 	// Told are sentences about what was not read.
 	Told   []string

@@ -60,9 +60,9 @@ var variable = regexp.MustCompile(strings.Join([]string{
 
 func constant(text string) string { return variable.ReplaceAllString(text, "*") }
 
-// Read finds the end in the log of one start. Lines may begin with the time that the container
-// runtime adds. Of several fatal messages the first one is the end: others can come while the agent
-// waits before it exits (setupSleepBeforeFatal in daemon/cmd/daemon_main.go).
+// Read finds the end in the log of one start. Lines may begin with the container runtime's time. Of several fatal
+// messages the first one is the end: others can come while the agent waits before it exits (setupSleepBeforeFatal in
+// daemon/cmd/daemon_main.go).
 func Read(log string) End {
 	for line := range strings.Lines(log) {
 		line = strings.TrimSpace(line)
@@ -96,8 +96,8 @@ type value struct {
 	quoted bool
 }
 
-// parse reads a line of logrus' text format: pairs KEY=VALUE, with values in Go's quotes
-// where they need them. It returns nil for another line.
+// parse reads a line of logrus' text format: pairs KEY=VALUE, with values in Go's quotes where they need them. It
+// returns nil for another line.
 func parse(line string) map[string]value {
 	fields := map[string]value{}
 	for line != "" {
@@ -153,8 +153,7 @@ var environment = []string{
 // needs kernel 4.17.0 or newer.", "requires support for ... (Linux 4.19 or later)".
 var needsKernel = regexp.MustCompile(`(?:kernel|linux) v?\d+\.\d+|in the kernel|kernel support|supported by the kernel|kernel version`)
 
-// errnos are the texts of the kernel's error numbers. That of EINVAL is not among them:
-// parsers of flags use the same words of values in a configuration.
+// errnos are the texts of the kernel's error numbers, without EINVAL: parsers of flags use its words for a value.
 var errnos = func() (all []string) {
 	const last = 133 // EHWPOISON, the highest of Linux
 	for n := syscall.Errno(1); n <= last; n++ {

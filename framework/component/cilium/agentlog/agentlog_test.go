@@ -10,7 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// Messages of the vendor's, as the agent prints them. The comments say where they are in the source.
+// Messages of the vendor's code, as the agent prints them. The comments say where they are in the source.
 const (
 	// pkg/option/config.go of 1.10.0, populateMasqueradingSettings.
 	bothKeys = `level=fatal msg="Failed to populate masquerading settings" error="--enable-ipv4-masquerade and --masquerade (deprecated) are mutually exclusive" subsys=config`
@@ -69,7 +69,7 @@ func TestRead(t *testing.T) {
 	must.Equal(t, "it ended at", 250_000_000, Read("2026-11-23T10:00:02.25Z "+allocation).At.Nanosecond())
 }
 
-// Of the vendor's fatal messages those about the environment are no refusal.
+// The vendor's fatal messages are refusals, unless they are about the environment.
 func TestCause(t *testing.T) {
 	for cause, lines := range map[Cause][]string{
 		Refused: {bothKeys, noCIDR, bothCIDRs, allocation, wrongFlag, wrongMode},
@@ -84,7 +84,7 @@ func TestCause(t *testing.T) {
 	}
 }
 
-// What the slices print when they end is read as they mean it.
+// The last message of a slice has the cause that the slice marks in it.
 func TestSlices(t *testing.T) {
 	golden, err := filepath.Glob("../../../../images/cilium/end/testdata/*.log")
 	if err != nil || len(golden) == 0 {

@@ -1,5 +1,5 @@
-// Package labvalues replaces, among a user's values of Cilium's Helm chart, what a lab cannot
-// have, and says so. The mode that they choose stays theirs.
+// Package labvalues replaces, among a user's values of Cilium's Helm chart, what a lab cannot have, and says so. The
+// mode that the values choose stays.
 package labvalues
 
 import (
@@ -23,7 +23,7 @@ type Lab struct {
 	APIServer netip.Addr
 	// Device is the nodes' network device.
 	Device string
-	// Pods are split into ranges of nodes, with a prefix length of NodeMask.
+	// Pods are the cluster's range, and NodeMask is the prefix length of each node's part of it.
 	Pods     netip.Prefix
 	NodeMask int
 }
@@ -64,7 +64,7 @@ func (a *adapter) get(path string) (value any, users bool) {
 	return nil, false
 }
 
-// is reports whether a value is a certain one, of whatever type: kubeProxyReplacement takes true and "true".
+// equals compares a value as a text: kubeProxyReplacement takes true and "true".
 func (a *adapter) equals(path, text string) bool {
 	value, _ := a.get(path)
 	return fmt.Sprint(value) == text
@@ -79,7 +79,7 @@ func (a *adapter) set(path string, value any, why string) {
 	a.replaced = append(a.replaced, chart.Replacement{Path: path, Was: chart.Shown(path, was), Is: chart.Shown(path, value), Users: users, Why: why})
 }
 
-// remove leaves values of the user to the chart's defaults, unless they are the same.
+// remove leaves the values at paths to the chart's defaults, unless they are the same.
 func (a *adapter) remove(why string, paths ...string) {
 	for _, path := range paths {
 		was, there := chart.Get(a.values, path)
@@ -103,7 +103,7 @@ func (a *adapter) off(why string, paths ...string) {
 	}
 }
 
-// Adapt returns the user's values for a lab without some of Features, and what was replaced. The charts are those of
+// Adapt returns the user's values for a lab without some of Features, and what was replaced. charts are the charts of
 // all versions that get the values, the lowest first. The error is a *LackingError.
 func Adapt(lab Lab, charts []*chart.Chart, users map[string]any, without ...string) (map[string]any, []chart.Replacement, error) {
 	a := &adapter{charts: charts, values: chart.Merge(users)}
@@ -221,7 +221,7 @@ var others = []struct {
 	}},
 }
 
-// nodes leaves out what names nodes of the user, or files, volumes and objects that they have.
+// nodes leaves out values that name the user's nodes, or files, volumes and objects that they have.
 func (a *adapter) nodes() {
 	for _, o := range others {
 		a.remove(o.why, o.paths...)
@@ -236,7 +236,7 @@ func (a *adapter) nodes() {
 	if a.equals("policyEnforcementMode", "always") {
 		a.set("policyEnforcementMode", "default", "the lab's own traffic has to pass")
 	}
-	// Each operator has a node of its own, and the port of another one keeps it off a node.
+	// Each operator needs a node of its own: two on one node would need the same port.
 	if replicas, users := a.get("operator.replicas"); users && fmt.Sprint(replicas) != "1" && fmt.Sprint(replicas) != "2" {
 		a.set("operator.replicas", 2, "the lab has three nodes")
 	}
@@ -445,13 +445,13 @@ type Part struct {
 	Says string `json:"says"`
 	Runs bool   `json:"runs"`
 
-	paths, values []string // any of the paths has any of the values; any but false and an empty one if there are none
+	paths, values []string // a path has one of the values or, without values, true
 }
 
 // DualStack is the part that only a lab of two families has.
 const DualStack = "dual stack"
 
-// Parts are those that a lab's result is asked about, in the order in which published values have them most often.
+// Parts are in the order of how often published values switch them on.
 var Parts = []Part{
 	{"kube-proxy replacement", "cluster IP, node port, and a new Service on each node", true, []string{"kubeProxyReplacement"}, []string{"true"}},
 	{"native routing", "all; the ToR routes pods' addresses, by BGP or by static routes", true, []string{"routingMode"}, []string{"native"}},
@@ -478,7 +478,7 @@ func (p Part) String() string {
 	return fmt.Sprintf("%s: no path of the lab uses it: %s", p.Name, p.Says)
 }
 
-// PartsOf are those that the user's values switch on themselves.
+// PartsOf are the parts that the user's values switch on.
 func PartsOf(users map[string]any) []Part {
 	return slices.DeleteFunc(slices.Clone(Parts), func(p Part) bool {
 		return !slices.ContainsFunc(p.paths, func(path string) bool {
@@ -490,7 +490,7 @@ func PartsOf(users map[string]any) []Part {
 
 // Concern are values of a user that decide how Cilium carries the traffic of some paths.
 type Concern struct {
-	// Path is a part of the names of those paths' probes, such as "node port".
+	// Path is a part of the names of the paths' probes, such as "node port".
 	Path string `json:"path"`
 	// Values are such as "loadBalancer.mode dsr".
 	Values []string `json:"values"`

@@ -21,7 +21,7 @@ func adapt(t *testing.T, users string) (map[string]any, []chart.Replacement, err
 	return Adapt(lab, []*chart.Chart{c}, must.Get(placeholder.Values{}.Map([]byte(users)))(t))
 }
 
-// Whatever the user's values are, these are replaced.
+// always are the paths that are replaced whatever the user's values are.
 var always = []string{
 	`image.useDigest: true, the chart's default, is replaced by false: an image that is built here has another digest than the vendor's`,
 	`ipam.operator.clusterPoolIPv4PodCIDRList: ["10.0.0.0/8"], the chart's default, is replaced by ["10.1.64.0/20"]: those are the pod addresses of the lab`,

@@ -20,15 +20,15 @@ type Note struct {
 	Text    string // in one line
 }
 
-// title is the heading of a minor's notes, section any of that level, and underline what is below a heading in them.
+// title is the heading of a minor's notes, section a heading of the same level, underline the line below a heading.
 var (
 	title     = regexp.MustCompile(`(?m)^(\d+\.\d+|\|CURRENT_RELEASE\|) Upgrade Notes\n-+$`)
 	section   = regexp.MustCompile(`(?m)^\S.*\n-{3,}$`)
 	underline = regexp.MustCompile(`^[~#^"]{3,}$`)
 )
 
-// Notes reads the upgrade notes of a minor from a folder of the vendor's documentation.
-// From 1.20 on they are in a file of their own, which upgrade.rst includes.
+// Notes reads the upgrade notes of a minor from a folder of the vendor's documentation. From 1.20 on they are in a file
+// of their own, which upgrade.rst includes.
 func Notes(folder string) ([]Note, error) {
 	missing := fs.ErrNotExist
 	for _, name := range []string{"upgrade.rst", "upgrade-current.inc"} {
@@ -89,7 +89,7 @@ func parseNotes(text string) []Note {
 	return all
 }
 
-// fullStop is one that ends a sentence, unless an abbreviation does.
+// fullStop matches a full stop, with an abbreviation of which it is a part.
 var fullStop = regexp.MustCompile(`(i\.e|e\.g)?\. +`)
 
 func sentences(text string) []string {
@@ -125,17 +125,17 @@ func plain(sentence string) string {
 }
 
 var (
-	// aboutNothing are headings of items that are not about keys that a configuration has already.
+	// aboutNothing matches the headings of items that are not about keys that a configuration has already.
 	aboutNothing = regexp.MustCompile(`^New Options|Metrics|CRD|API Fields|Commands`)
-	// subjects are the names with which a sentence begins after a few words, and that it is about.
+	// subjects matches the names that a sentence is about: it begins with them after a few words.
 	subjects = regexp.MustCompile("^(?:[^` ]+ ){0,7}[^` ]*(``[^`]+``(?: \\([^)]*\\))?(?:(?:,? and|,? or|,|/) *(?:the )?``[^`]+``(?: \\([^)]*\\))?)*)")
-	// otherwise begins what is to be done with other keys.
+	// otherwise matches the beginning of a sentence on what to do with other keys.
 	otherwise = regexp.MustCompile(`^(?:To|See) `)
 	aName     = regexp.MustCompile("``(?:--)?([a-z0-9][a-z0-9-]*)(?:[=: ][^`]*)?``")
 )
 
-// aboutKeys returns what notes say of keys: of each item that is about some, the sentences that
-// name them. An item in a section of removed options begins with the section's name.
+// aboutKeys returns what notes say of keys: of each item that is about keys, the sentences that name them. An item in a
+// section of removed options begins with the section's name.
 func aboutKeys(notes []Note) []configdrift.Note {
 	var all []configdrift.Note
 	for _, n := range notes {

@@ -1,6 +1,6 @@
-// Package reference reads what a version of Cilium states of the keys of its ConfigMap: the
-// reference of commands, which the vendor's programs print and its CI compares, the chart, and
-// the upgrade notes. All of it is in the vendor's module, so that no image has to be built.
+// Package reference reads what a version of Cilium states of the keys of its ConfigMap: the reference of commands,
+// which the vendor's programs print and its CI compares, the chart, and the upgrade notes. All of it is in the vendor's
+// module, so that no image has to be built.
 package reference
 
 import (
@@ -33,12 +33,12 @@ func Of(ctx context.Context, version string) (configdrift.Reference, error) {
 	return Read(dir, version)
 }
 
-// programs read the ConfigMap. Of a flag that both have the agent's counts.
+// programs read the ConfigMap. If both have a flag the agent's counts.
 var programs = []string{"cilium-operator", agent}
 
 const agent = "cilium-agent"
 
-// configMaps are where the charts have their ConfigMap; that of 1.8 is the second.
+// configMaps are the paths of the ConfigMap's template in charts; the second is 1.8's.
 var configMaps = []string{"templates/cilium-configmap.yaml", "charts/config/templates/configmap.yaml"}
 
 var chartKey = regexp.MustCompile(`(?m)^ {2}"?([a-z0-9][a-z0-9-]*)"?:`)
@@ -124,8 +124,8 @@ func zero(kind string) string {
 	return ""
 }
 
-// parseDefault returns a default as help has it, which quotes texts; empty for one that is of
-// another form: then the description itself ends so, and the default is the type's zero.
+// parseDefault returns a default from help, without the quotes of texts. Another form is none: then it is the end of
+// the description, and the default is the type's zero.
 func parseDefault(kind, text string) string {
 	var err error
 	switch {

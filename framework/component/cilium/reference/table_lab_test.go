@@ -11,15 +11,15 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// versions are those of the table: the first and a late one of each minor, as far as the
-// catalogue and the vendor's proxy have them, and those of masquerade-drift.
+// versions are in the table: the first and a late one of each minor, as far as the catalogue and the vendor's proxy
+// have them, and the versions of masquerade-drift.
 var versions = []string{
 	"1.8.1", "1.9.18", "1.10.0", "1.11.1", "1.11.6", "1.12.0", "1.12.4", "1.12.13", "1.12.19", "1.13.0", "1.13.7", "1.13.18", "1.14.0", "1.14.19",
 	"1.15.0", "1.15.19", "1.16.0", "1.16.9", "1.16.19", "1.17.0", "1.17.8", "1.18.0", "1.18.4", "1.18.11", "1.19.0", "1.19.5", "1.20.0", "1.20.2",
 }
 
-// TestTable compares the table of package configdrift with the vendor's modules. It downloads
-// them: with -update it writes the table, which takes minutes.
+// TestTable compares the table of package configdrift with the vendor's modules. It downloads them: with -update it
+// writes the table, which takes minutes.
 func TestTable(t *testing.T) {
 	var all []configdrift.Reference
 	keys := map[string]bool{}
@@ -30,7 +30,7 @@ func TestTable(t *testing.T) {
 		}
 		all = append(all, r)
 	}
-	for i, r := range all { // names in notes need not be those of keys
+	for i, r := range all { // a name in a note need not be a key
 		for j, n := range r.Notes {
 			r.Notes[j].Keys = slices.DeleteFunc(n.Keys, func(key string) bool { return !keys[key] })
 		}

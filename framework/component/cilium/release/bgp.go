@@ -23,7 +23,7 @@ import (
 // BGP are a user's objects of BGP and pools of addresses, as a lab gets them.
 type BGP struct {
 	objects.Adapted
-	// Labels are those of the Services whose addresses are announced.
+	// Labels are the labels of the Services whose addresses are announced.
 	Labels map[string]string
 	// Under says whether the agents ask the router for graceful restart, and by whose choice.
 	Under string
@@ -46,10 +46,10 @@ func labelsOf(label string) map[string]string {
 	return map[string]string{key: value}
 }
 
-// Adapt adapts a user's objects to a lab: each agent has one session, with the lab's router, with the
-// timers, families and graceful restart of one of the user's peers, over which it announces what
-// the user's advertisements select. What they lack is the lab's: pod ranges and the address of a Service
-// are announced in any case. The user's pools must not overlap the lab's own networks.
+// Adapt adapts a user's objects to a lab: each agent has one session, with the lab's router. It has the timers,
+// families and graceful restart of one of the user's peers, and announces what the user's advertisements select. Pod
+// ranges and the address of a Service are announced in any case. The user's pools must not overlap the lab's own
+// networks.
 func (p Peering) Adapt(text string, networks []netip.Prefix) (BGP, error) {
 	all, err := objects.Read(text)
 	if err != nil {
@@ -125,7 +125,7 @@ func maps(fields map[string]any, path string) []map[string]any {
 	return each.As[map[string]any](list)
 }
 
-// peer is one of the user's: its object, its instance and fields there, and its configuration, which may be nil.
+// peer is a user's peer: its object, its instance and fields there, and its configuration, which may be nil.
 type peer struct {
 	cluster          *unstructured.Unstructured
 	instance, fields map[string]any
@@ -140,8 +140,8 @@ func (p peer) graceful() bool {
 	return on == true
 }
 
-// session makes one peer of the user's the only one, and the lab's router, and returns its configuration. The first
-// without graceful restart is taken, if there is one: its router drops the routes of a node whose agent is replaced.
+// session leaves one of the user's peers, for which the lab's router stands, and returns its configuration. It takes
+// the first without graceful restart, if there is one: its router drops the routes of a node whose agent is replaced.
 func (a *adapter) session() *unstructured.Unstructured {
 	peers := a.peers()
 	if len(peers) == 0 {
@@ -183,10 +183,10 @@ func (a *adapter) session() *unstructured.Unstructured {
 	return a.configure(one.config)
 }
 
-// GracefulRestart is that of the lab's own objects with it.
+// GracefulRestart is BGP.Under of the lab's own objects with graceful restart.
 const GracefulRestart = "with graceful restart of BGP"
 
-// DefaultRestart is the graceful restart of an agent whose objects say nothing of it.
+// DefaultRestart is BGP.Under of objects that say nothing of graceful restart.
 const DefaultRestart = "without graceful restart of BGP, the vendor's default"
 
 func restartOf(p peer) string {
@@ -226,7 +226,7 @@ func (a *adapter) configOf(cluster *unstructured.Unstructured, fields map[string
 	return nil
 }
 
-// ownPeer adds the lab's own peer, for a user without one, with a configuration of the user's.
+// ownPeer adds the lab's own peer for a user without one, with one of the user's configurations, if there are any.
 func (a *adapter) ownPeer() {
 	instance := maps(a.own[0].Object, "spec.bgpInstances")[0]
 	fields := maps(instance, "peers")[0]
@@ -252,8 +252,8 @@ func (a *adapter) configure(config *unstructured.Unstructured) *unstructured.Uns
 	return config
 }
 
-// families is the selector of what is announced by IPv4, which the configuration gets if it has none. The router
-// of a lab of IPv4 negotiates no other family: GoBGP ends a session over which it gets one.
+// families is the selector of what is announced by IPv4; a configuration without one gets it. The router of a lab of
+// IPv4 negotiates no other family: GoBGP ends a session over which it gets routes of another one.
 func (a *adapter) families(config *unstructured.Unstructured) (selector map[string]any, err error) {
 	name := objects.Name(config)
 	var one, other, six map[string]any
@@ -337,8 +337,8 @@ func (a *adapter) announced(config *unstructured.Unstructured, selector map[stri
 	return all, labels
 }
 
-// services chooses labels of the lab's Services, with which their addresses come from the user's
-// pools and are announced by the user's advertisements. Where that cannot be, the lab has its own.
+// services chooses labels with which the lab's Services get addresses from the user's pools that the user's
+// advertisements announce. If no labels do, the lab adds a pool of its own.
 func (a *adapter) services(advertisements []map[string]any, labels map[string]string) {
 	pools := slices.DeleteFunc(a.Of(kindPool), func(o *unstructured.Unstructured) bool {
 		disabled, _ := chart.Get(o.Object, "spec.disabled")
@@ -375,7 +375,7 @@ func (a *adapter) services(advertisements []map[string]any, labels map[string]st
 	a.Own("none gives "+families+" to the lab's Service", a.own[4])
 }
 
-// fromPool adds to labels what one of the pools asks for, as the labels of the lab's Services; false if none can.
+// fromPool adds the labels for which one of the pools asks, for the lab's Services; false if no pool takes them.
 func (a *adapter) fromPool(pools []*unstructured.Unstructured, labels map[string]string) bool {
 	for _, pool := range pools {
 		selector, there := chart.Get(pool.Object, "spec.serviceSelector")
@@ -403,7 +403,7 @@ func labelsOfService(selector any, with map[string]string) (map[string]string, b
 // Apply waits until the operator has registered the types, and applies the objects in this version of them.
 func (b BGP) Apply(types Types) framework.Action { return apply(inVersion(types, b.Objects)) }
 
-// of are the objects in a version of their types: those of layer 2 have one alone.
+// inVersion returns the objects in a version of their types. The type of layer 2 has one version alone.
 func inVersion(types Types, objects []*unstructured.Unstructured) (all []*unstructured.Unstructured) {
 	for _, o := range objects {
 		o = o.DeepCopy()

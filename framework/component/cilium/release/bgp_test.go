@@ -69,7 +69,7 @@ var (
 	networks  = []netip.Prefix{netip.MustParsePrefix("10.62.4.0/24")}
 )
 
-// The lab has what the user's objects say of the session, and what they announce; what they lack is the lab's.
+// The session and the announcements are the user's; what the user's objects lack is the lab's.
 func TestAdapt(t *testing.T) {
 	const given, missing = "with graceful restart of BGP, as in the manifests", "without graceful restart of BGP, the vendor's default"
 	own := func(kind, why string) string { return kind + ": " + why + ": the lab has its own" }

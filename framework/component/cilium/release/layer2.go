@@ -17,18 +17,18 @@ import (
 // Layer2 are the objects by which a lab's agents answer by ARP for addresses of Services.
 type Layer2 struct {
 	objects.Adapted
-	// Labels are those of the Services.
+	// Labels are the labels of the Services.
 	Labels map[string]string
 }
 
 const kindLayer2 = "CiliumL2AnnouncementPolicy"
 
-// Answerer is the class of Services that Cilium's layer 2 alone announces (L2AnnounceLoadBalancerClass of
-// its v2alpha1 types): BGP would announce them besides, where its advertisements select them.
+// Answerer is the class of Services that Cilium's layer 2 alone announces (L2AnnounceLoadBalancerClass of its v2alpha1
+// types): BGP would announce them as well if its advertisements select them.
 const Answerer = "io.cilium/l2-announcer"
 
-// AdaptLayer2 adapts a user's policies to a lab: the agents of some nodes answer, for a pool of addresses of the
-// lab's. The lab has a policy of its own if none of the user's is for addresses of Services of type LoadBalancer.
+// AdaptLayer2 adapts a user's policies to a lab: the agents of some nodes answer for a pool of the lab's addresses. The
+// lab adds a policy if none of the user's is for addresses of Services of type LoadBalancer.
 func AdaptLayer2(text string, addresses snapshot.AddressRange, nodes []string) (Layer2, error) {
 	var l Layer2
 	all, err := objects.Read(text)
@@ -54,7 +54,7 @@ func AdaptLayer2(text string, addresses snapshot.AddressRange, nodes []string) (
 	return l, l.Missing()
 }
 
-// adapt gives a policy the lab's nodes. Services get the labels of the first one for addresses of load balancers.
+// adapt gives a policy the lab's nodes. Services get the labels that the first policy for load balancers selects.
 func (l *Layer2) adapt(o, own *unstructured.Unstructured, nodes []string) {
 	o.SetNamespace("")
 	o.SetAPIVersion(string(Alpha)) // the only version of the type
@@ -93,8 +93,8 @@ func OfBGP(text string) (some, peers bool, err error) {
 	return some, peers, err
 }
 
-// LeftOut says for each of a user's objects that a lab does not have it because the values do not switch on
-// what reads it. The error says that no object is of Cilium's types of BGP and layer 2.
+// LeftOut says which of a user's objects a lab leaves out because the values do not switch on what reads them. The
+// error says that no object is of Cilium's types of BGP and layer 2.
 func LeftOut(text string, bgp, layer2 bool) (reasons []string, err error) {
 	all, err := objects.Read(text)
 	used := 0

@@ -34,13 +34,13 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// name and namespace are those of the release, as in the vendor's documentation.
+// Name and namespace of the release, as in the vendor's documentation.
 const (
 	name      = "cilium"
 	namespace = metav1.NamespaceSystem
 )
 
-// Images are those that run of a version, under the vendor's names.
+// Images are the images that a version runs, under the vendor's names.
 func Images(version string) []string {
 	return []string{cilium.Agent(version), cilium.Operator(version)}
 }
@@ -50,7 +50,7 @@ type Release struct {
 	Version string
 	// Values are the user's. Settings take precedence over them.
 	Values Values
-	// NoServices is set for a lab in which nothing serves Services, that of the API server included.
+	// NoServices is set for a lab in which nothing serves Services, the API server's included.
 	NoServices bool
 }
 
@@ -61,10 +61,9 @@ var (
 	}}
 )
 
-// Pods are those that a version runs in.
+// Pods are the pods of a version.
 var Pods = []workload.Pods{agents.Pods, operator.Pods}
 
-// Times.
 const (
 	// startsWithin bounds the start of agents: seconds, unless all nodes pull an image with a compiler at once.
 	startsWithin = 3 * time.Minute
@@ -72,9 +71,9 @@ const (
 	typesWithin = 2 * time.Minute
 )
 
-// Apply is the action that brings the cluster to this release as helm upgrade --install does: objects of the
-// release before it that this one lacks are deleted, after all others were applied. It
-// waits until the operator works. Agents that run are not replaced: Restart does that.
+// Apply is the action that brings the cluster to this release as helm upgrade --install does, and waits until the
+// operator works. Objects that only the earlier release has are deleted at the end. Restart replaces running agents,
+// Apply does not.
 func (r Release) Apply(ctx context.Context, run *framework.Run) error {
 	c := labaccess.Cluster(run)
 	objects, err := r.render(ctx, run.Topology, labaccess.Cluster(run).APIServer())
@@ -133,19 +132,19 @@ func (r Release) ready(ctx context.Context, c *kindlab.Cluster, nodes []string) 
 		})
 }
 
-// Peering gives every agent a session with each router, over which it announces the pods of
-// its node (CiliumBGPClusterConfig), and on a dual lab one of each family: over a session of IPv4 GoBGP
-// gives routes of IPv6 a next hop of IPv4.
+// Peering gives every agent a session with each router, over which it announces the pods of its node
+// (CiliumBGPClusterConfig). A dual lab has a session of each family: over a session of IPv4 GoBGP gives routes of IPv6
+// a next hop of IPv4.
 type Peering struct {
 	Routers         []netip.Addr
 	Dual            bool
 	RoutersASN, ASN uint32
 	// GracefulRestart has routers keep the routes of an agent whose session has ended. The vendor's default is without.
 	GracefulRestart bool
-	// LoadBalancers is a range from which Cilium gives addresses to Services of type LoadBalancer. Every agent
-	// announces those of Services with the label [Announced]. The zero value: there is none.
+	// LoadBalancers is the range of addresses for Services of type LoadBalancer; invalid: none. Every agent announces the
+	// addresses of Services with the label [Announced].
 	LoadBalancers netip.Prefix
-	// RestartTime is for how long they keep them; zero: 120 s, the vendor's default.
+	// RestartTime is for how long routers keep the routes of an agent; zero: 120 s, the vendor's default.
 	RestartTime time.Duration
 }
 
@@ -161,7 +160,6 @@ func PeeringOf(lab topology.Topology) Peering {
 // Types are the types by which users of a version configure BGP.
 type Types string
 
-// Types of BGP.
 const (
 	// Policy is CiliumBGPPeeringPolicy, which 1.16 to 1.18 read as well.
 	Policy Types = "CiliumBGPPeeringPolicy"
@@ -253,8 +251,8 @@ spec:
 
 const ofLabel = "{matchLabels: {" + Announced + "}}"
 
-// SelectsAll is the fault that has agents announce the addresses of all Services, by the selector of the vendor's documentation of the
-// BGP control plane, in place of those of the Services with the label [Announced].
+// SelectsAll is the fault that agents announce the addresses of all Services, and not only of Services with the label
+// [Announced]: by the selector in the vendor's documentation of the BGP control plane.
 func SelectsAll(types Types) framework.Fault {
 	const all = "{matchExpressions: [{key: somekey, operator: NotIn, values: [never-used-value]}]}"
 	with := func(selector string) framework.Action {
@@ -350,8 +348,8 @@ func (r Release) WithoutAgents() Release {
 	return r
 }
 
-// ApplyAgents is the action that applies the DaemonSet of this release and nothing else of it, as kubectl rollout undo
-// does to get back to it: permissions and configuration stay. Agents that run are not replaced: Restart does that.
+// ApplyAgents is the action that applies the DaemonSet of this release alone, as kubectl rollout undo does: permissions
+// and configuration stay. Restart replaces running agents, ApplyAgents does not.
 func (r Release) ApplyAgents(ctx context.Context, run *framework.Run) error {
 	objects, err := r.render(ctx, run.Topology, labaccess.Cluster(run).APIServer())
 	if err != nil {
@@ -360,8 +358,8 @@ func (r Release) ApplyAgents(ctx context.Context, run *framework.Run) error {
 	return workload.ApplyObjects(ctx, labaccess.Cluster(run), chart.Find(objects, "DaemonSet", name))
 }
 
-// Restart is the action that replaces the agents of nodes by those of this release, whose DaemonSet was applied,
-// and waits until they are ready, whatever routers hear from them.
+// Restart is the action that replaces the agents of nodes by this release's, whose DaemonSet was applied, and waits
+// until they are ready, whatever routers hear from them.
 func (r Release) Restart(nodes ...string) framework.Action {
 	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
 		if err := agents.Restart(ctx, c, nodes, startsWithin); err != nil {
@@ -415,8 +413,8 @@ func clean(ctx context.Context, node *kindlab.Node, deleted <-chan struct{}) err
 	})
 }
 
-// cleaning says so if an agent runs; otherwise it removes the agent's devices, its maps, and the files that keep its BPF
-// programs attached. Those of an agent in place of kube-proxy drop what comes from outside of the node once the agent is gone.
+// cleaning says so if an agent runs. Otherwise it removes the agent's devices, maps, and the files that keep BPF
+// programs attached: programs in place of kube-proxy drop packets from outside of the node once the agent is gone.
 const cleaning = `
 if grep -qsx cilium-agent /proc/[0-9]*/comm; then echo runs; exit; fi
 for device in cilium_vxlan cilium_host lxc_health; do ip link delete $device 2>/dev/null || true; done

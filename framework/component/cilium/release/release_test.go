@@ -50,7 +50,7 @@ func TestPeeringOfServices(t *testing.T) {
 	must.Equal(t, "blocks", "[map[cidr:10.62.128.0/24]]", pool.at("spec.blocks"))
 }
 
-// A dual lab has a session of each family, which carries that alone, and a pool of both.
+// A dual lab has a session of each family, which carries that family alone, and a pool of both.
 func TestPeeringOfBothFamilies(t *testing.T) {
 	p := Peering{Routers: []netip.Addr{netip.MustParseAddr("10.4.94.239")}, Dual: true, RoutersASN: 64524, ASN: 64513, LoadBalancers: netip.MustParsePrefix("10.62.128.0/24")}
 	for _, types := range []Types{V2, Policy} {
@@ -65,7 +65,7 @@ func TestPeeringOfBothFamilies(t *testing.T) {
 	}
 }
 
-// Each version gets the types that its documentation has. Those of a policy are one object.
+// Each version gets the types that its documentation has. A policy is one object.
 func TestTypes(t *testing.T) {
 	p := Peering{Routers: []netip.Addr{netip.MustParseAddr("10.4.94.239")}, RoutersASN: 64524, ASN: 64513, LoadBalancers: netip.MustParsePrefix("10.62.128.0/24")}
 	const bgp, pool = " CiliumBGPClusterConfig CiliumBGPPeerConfig CiliumBGPAdvertisement CiliumBGPAdvertisement", " CiliumLoadBalancerIPPool"

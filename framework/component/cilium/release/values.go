@@ -9,7 +9,7 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// Values are those of the chart, as Helm reads them from a file: maps, lists, strings, numbers and booleans of JSON.
+// Values are the chart's values, as Helm reads them from a file: maps, lists, strings, numbers and booleans of JSON.
 type Values map[string]any
 
 func (v Values) with(settings []chart.Setting) Values { return chart.With(v, settings) }
@@ -50,8 +50,8 @@ func (v Values) BGP() bool { return v.at("bgpControlPlane.enabled") == "true" }
 // Layer2 reports whether the agents answer by ARP for the addresses of Services.
 func (v Values) Layer2() bool { return v.at("l2announcements.enabled") == "true" }
 
-// LeaseChance is by how much the time until another agent has the lease of an address depends on chance: when it was
-// renewed last, and when the others ask, each after 1 to 2.2 times the retry period (JitterFactor of client-go's leaderelection).
+// LeaseChance is by how much the time until another agent has the lease of an address varies: with the time of the last
+// renewal, and with the others' polls, each after 1 to 2.2 retry periods (JitterFactor of client-go's leaderelection).
 func (v Values) LeaseChance() time.Duration {
 	retry, err := time.ParseDuration(v.at("l2announcements.leaseRetryPeriod"))
 	if err != nil {
