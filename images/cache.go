@@ -276,8 +276,7 @@ type Pruned struct {
 }
 
 // Prune removes from the cache the images of earlier states of recipes, and of versions that the catalogue does not
-// have. It also removes damaged images and what interrupted builds have left. It is an error while images are being
-// built, because a build may need any image.
+// have, damaged images, and what interrupted builds have left. It is an error during a build, which may need any image.
 func (c *Catalogue) Prune(ctx context.Context) (Pruned, error) {
 	keys, err := c.keys(ctx, c.refs)
 	if err != nil {

@@ -19,8 +19,7 @@ import (
 
 // compiler builds the Go programs of several images. Programs of one module that take the same flags are built by one
 // go command, which shares their packages and links them in parallel. One go command compiles at a time: it uses all
-// CPUs by itself. Meanwhile modules of other programs are downloaded, and a go command that only links lets the next
-// one compile.
+// CPUs. Meanwhile modules of other programs are downloaded; beside a command that only links, the next one compiles.
 type compiler struct {
 	cache *cache
 	dir   string // where the programs go

@@ -78,8 +78,7 @@ func difference(t *testing.T, derived, committed []byte) string {
 	return strings.Join(slices.Concat(beyond("-", wanted, found), beyond("+", found, wanted)), "\n")
 }
 
-// What takes the place of the vendor's choice is noted in the derived go.mod, and read from there: with the vendor's
-// choice, and only if something is compiled from it.
+// The derived go.mod notes the vendor's choice at what takes its place, if something is compiled from it.
 func TestSubstitutes(t *testing.T) {
 	b := &versionBuild{
 		component: &component{Go: "1.26", folder: "vendor"}, version: "1.2.3",

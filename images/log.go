@@ -27,7 +27,8 @@ type BuildError struct {
 }
 
 func (e *BuildError) Error() string {
-	return fmt.Sprintf("building image %s: %v: %s; the log %s ends with\n\t%s", e.Ref, e.Err, e.Complaint(), e.Log, strings.Join(e.Tail, "\n\t"))
+	return fmt.Sprintf("building image %s: %v: %s; the log %s ends with\n\t%s",
+		e.Ref, e.Err, e.Complaint(), e.Log, strings.Join(e.Tail, "\n\t"))
 }
 
 // RelapseStatus is 3: the machine cannot run it.

@@ -83,8 +83,7 @@ func (b *versionBuild) substitutes() ([]Substitute, error) {
 	return substitutesIn(mod, sums), nil
 }
 
-// substitutesIn are the substitutes in a go.mod that packages come from: for other modules go.sum has the checksum of
-// their go.mod alone.
+// substitutesIn are the substitutes in a go.mod that packages come from: only these have checksums of files in go.sum.
 func substitutesIn(mod *modfile.File, sums map[string]string) []Substitute {
 	var all []Substitute
 	current := chosen(mod)

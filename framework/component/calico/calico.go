@@ -51,7 +51,6 @@ var Agent = workload.SystemDaemonSet(agent)
 // Calico is a configuration of Calico.
 type Calico struct {
 	Version string
-	// PodCIDR is the cluster's range of pods.
 	PodCIDR netip.Prefix
 	// Method is how calico-node finds its node's address.
 	Method string
@@ -141,8 +140,7 @@ const (
 )
 
 // canStart succeeds on a node if the CNI plugin accepts pods: it knows the node's name and the API server's address.
-// install-cni writes that address in brackets, which Go since 1.26 accepts for IPv6 only; calico-node writes it without
-// brackets, with the plugin's next token.
+// install-cni writes that address in brackets, which Go since 1.26 accepts for IPv6 only; calico-node then writes none.
 const canStart = `test -s /var/lib/calico/nodename || { echo "the node's name is not written yet"; exit 1; }
 grep -q '^ *server: https://[^[]' /etc/cni/net.d/calico-kubeconfig || { echo "the API server's address is not written yet"; exit 1; }`
 

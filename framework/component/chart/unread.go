@@ -50,9 +50,8 @@ func (c *Chart) Unread(ctx context.Context, r Release) ([]Path, error) {
 	return c.unreadAmong(ctx, r, stable, candidates)
 }
 
-// Renders reports whether the objects that run, or ConfigMaps, may contain a text of the values, whatever the schema
-// says. If the chart refuses only values with variables it is true. $(NAME) in pods does not count: Kubernetes replaces
-// it.
+// Renders reports whether what runs, or a ConfigMap, may have a text of the values, whatever the schema says. It does
+// if the chart refuses only values with variables. $(NAME) in pods does not count: Kubernetes replaces it.
 func (c *Chart) Renders(r Release, text string) bool {
 	r.anyType = true
 	rendered, err := c.Render(r)

@@ -22,8 +22,7 @@ import (
 // AgentLog is the log of a node's newest agent, and how far that agent has come.
 type AgentLog struct {
 	Pod corev1.Pod
-	// Text is the log of the container that runs, or that ended last. Before is the log of the container before it; empty
-	// if kubelet has none.
+	// Text is the log of the container that runs, or ended last; Before is its predecessor's, empty if kubelet has none.
 	Text, Before string
 }
 
@@ -141,8 +140,7 @@ func (s Cilium) runUntil(nodes []string, what string, holds func(AgentLog) bool)
 	}
 }
 
-// Starts remembers how the starts of agents ended: kubelet has the logs of two starts only while the second one runs.
-// It is not for several goroutines.
+// Starts remembers the ends of agents' starts, as kubelet drops their logs. It is not for several goroutines.
 type Starts struct {
 	// ends are the ends of a pod's starts, the oldest first.
 	ends map[types.UID][]agentlog.End

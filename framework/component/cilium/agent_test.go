@@ -91,8 +91,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// An agent that runs on one node and refuses on another has a reason in the node. A node without such an agent proves
-// nothing.
+// An agent that runs on one node and refuses on another has a reason in the node. A node without one proves nothing.
 func TestRefusalsOfOneNode(t *testing.T) {
 	var starts Starts
 	runs, refuses := agent(true, "", at("01", hello)+at("02", wired)), agent(true, at("01", bothKeys), at("05", bothKeys))

@@ -250,8 +250,8 @@ func Uninstalled(nodes []string, pods netip.Prefix) framework.Action {
 
 // clean removes what a reboot would of agents of any version: rules, BPF programs and maps, connections, routes to
 // other nodes' pods, mounts below /run/cilium (the node's cgroups), and the programs' configuration. It leaves a BPF
-// file system, as systemd does, and the CNI configuration, without which kubelet starts no pod: it looks for one every
-// 5 s.
+// file system, as systemd does, and the CNI configuration: kubelet, which looks for one every 5 s, starts no pod
+// without.
 func clean(ctx context.Context, l *kindlab.Lab, nodes []string, pods netip.Prefix) error {
 	v6 := ""
 	if l.Topology.Dual {

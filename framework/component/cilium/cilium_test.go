@@ -12,7 +12,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// TestManifests renders what the API server is given, and reads it as YAML.
 func TestManifests(t *testing.T) {
 	at := place{APIServer: netip.MustParseAddrPort("10.0.0.11:6443"), ControlPlane: "master1"}
 	speaks := at

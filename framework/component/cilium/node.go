@@ -69,8 +69,8 @@ func createNode(ctx context.Context, c *kindlab.Cluster, name string, t topology
 		})
 }
 
-// Rejoin deletes the CiliumNode of a node and restarts the node's agent, which creates one without a range. It waits
-// for no range: only an operator gives one.
+// Rejoin deletes the CiliumNode of a node and restarts its agent, which creates one; an operator may then give it a
+// range.
 func Rejoin(ctx context.Context, c *kindlab.Cluster, name string) error {
 	kube := c.Kube()
 	before := ciliumNode(name)

@@ -28,7 +28,7 @@ const (
 	CoreDNSVersion    = "1.12.1"
 )
 
-// Images are the images of the addons.
+// Images are the addons' images.
 func Images() []string {
 	return []string{KubeProxyImage, DNSImage(CoreDNSVersion)}
 }
@@ -36,7 +36,6 @@ func Images() []string {
 // KubeProxyImage is the image of kube-proxy.
 const KubeProxyImage = "registry.k8s.io/kube-proxy:v" + KubernetesVersion
 
-// KubeProxy and CoreDNS are the addons.
 var (
 	KubeProxy = workload.SystemDaemonSet("kube-proxy")
 	CoreDNS   = workload.Deployment{

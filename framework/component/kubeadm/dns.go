@@ -124,13 +124,7 @@ func NewCorefile(text string, upstream netip.AddrPort) (Corefile, error) {
 		out.WriteString(line)
 	}
 	c.Text = out.String()
-	added := each.Where([]string{"health", "ready"}, func(probed string) bool { return !plugins[probed] && plugins["kubernetes"] })
-	if len(added) > 0 {
-		at := beforeKubernetes.FindStringIndex(c.Text)[0]
-		c.Text = c.Text[:at] + "    " + strings.Join(added, "\n    ") + "\n" + c.Text[at:]
-		c.Replaced = append(c.Replaced, fmt.Sprintf("the plugins %s are added: the probes of kubeadm's Deployment ask them",
-			strings.Join(added, " and ")))
-	}
+	c.addProbed(plugins)
 	c.Reverse = c.Reverse && !otherReverse.MatchString(text)
 	switch {
 	case c.Zone == "" && nodeLocal.MatchString(text):
@@ -141,6 +135,16 @@ func NewCorefile(text string, upstream netip.AddrPort) (Corefile, error) {
 		return Corefile{}, errors.New("it has no plugin forward: expected one, as in forward . /etc/resolv.conf")
 	}
 	return c, nil
+}
+
+func (c *Corefile) addProbed(plugins map[string]bool) {
+	added := each.Where([]string{"health", "ready"}, func(probed string) bool { return !plugins[probed] && plugins["kubernetes"] })
+	if len(added) > 0 {
+		at := beforeKubernetes.FindStringIndex(c.Text)[0]
+		c.Text = c.Text[:at] + "    " + strings.Join(added, "\n    ") + "\n" + c.Text[at:]
+		c.Replaced = append(c.Replaced, fmt.Sprintf("the plugins %s are added: the probes of kubeadm's Deployment ask them",
+			strings.Join(added, " and ")))
+	}
 }
 
 // DNS is CoreDNS at a version, with a Corefile of its own, by kubeadm's manifest.
@@ -158,8 +162,8 @@ var DNSAddress = netip.AddrPortFrom(netip.MustParseAddr("10.96.0.10"), 53)
 // DNSReplicas is how many pods kubeadm's Deployment of CoreDNS has.
 const DNSReplicas = 2
 
-// Apply is the action that brings CoreDNS to this version and Corefile, and waits until its pods are ready and the pods
-// of another version are gone.
+// Apply is the action that brings CoreDNS to this version and Corefile, and waits for its pods, and the end of the
+// others.
 func (d DNS) Apply(bound time.Duration) framework.Action {
 	return d.rolled(bound, func(*appsv1.Deployment) {})
 }

@@ -31,7 +31,6 @@ var manifestTemplate = template.Must(template.New("kube-proxy").Parse(manifestYA
 // Mode is the value of kube-proxy's --proxy-mode.
 type Mode string
 
-// Modes of kube-proxy.
 const (
 	IPVS     Mode = "ipvs"
 	IPTables Mode = "iptables"
@@ -56,8 +55,7 @@ type Proxy struct {
 	Version string
 	Mode    Mode
 	// Node is the node that it runs on.
-	Node string
-	// PodCIDR is the range of the cluster's pods.
+	Node    string
 	PodCIDR netip.Prefix
 	// Watched is the cluster IP of the Service whose entries in the graceful-termination list State counts.
 	Watched netip.Addr
@@ -67,7 +65,8 @@ type Proxy struct {
 func (p Proxy) Apply(ctx context.Context, r *framework.Run) error {
 	cluster, node := labaccess.Cluster(r), labaccess.Lab(r).Node(p.Node)
 	text, err := workload.Render(manifestTemplate, map[string]any{
-		"Name": p.daemonSet().Name, "Node": p.Node, "Image": Image(p.Version), "Mode": p.Mode, "PodCIDR": p.PodCIDR, "APIServer": cluster.APIServer(),
+		"Name": p.daemonSet().Name, "Node": p.Node, "Image": Image(p.Version), "Mode": p.Mode,
+		"PodCIDR": p.PodCIDR, "APIServer": cluster.APIServer(),
 	})
 	if err != nil {
 		return err
@@ -197,7 +196,6 @@ const (
 
 // Hang reports after each poll whether kube-proxy hangs.
 type Hang struct {
-	// Last is the newest state.
 	Last State
 
 	alike int       // polls in a row, up to the last, with the same goroutines waiting and no sync

@@ -197,8 +197,8 @@ func (r Resources) forVersion(version string) []*unstructured.Unstructured {
 	})
 }
 
-// Announcing is the action that installs the release, and has these nodes announce a pool. It
-// ends when the speakers of all nodes are ready.
+// Announcing is the action that installs the release, has nodes announce a pool, and waits until all speakers are
+// ready.
 func (r Release) Announcing(pool netip.Prefix, nodes ...string) framework.Action {
 	// A lab that is reused may have speakers: with OnDelete they are not replaced.
 	return framework.InOrder(Uninstall, r.Apply, r.Configured(pool, nodes...), Speaker.Everywhere(startsWithin))

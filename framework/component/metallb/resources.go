@@ -69,8 +69,7 @@ const (
 
 // NewResources adapts the user's objects to a lab: a pool is announced by BGP to the lab's router, or by ARP on the
 // nodes' network, or two pools, each in one way. The lab adds what the objects lack, and leaves out objects of other
-// types. The user's pools must not overlap the lab's own networks. Without objects of the user nothing counts as
-// replaced.
+// types. The user's pools must not overlap the lab's networks. Without objects of the user Replaced is empty.
 func NewResources(text string, n Network) (Resources, error) {
 	all, err := objects.Read(text)
 	if err != nil {
@@ -80,7 +79,8 @@ func NewResources(text string, n Network) (Resources, error) {
 		return o.GroupVersionKind().Group != "metallb.io" && o.GetKind() != "ConfigMap"
 	}
 	if len(all) > 0 && !slices.ContainsFunc(all, func(o *unstructured.Unstructured) bool { return !others(o) }) {
-		return Resources{}, fmt.Errorf("none of its %d objects is of MetalLB's types: expected IPAddressPool, L2Advertisement, BGPPeer or BGPAdvertisement", len(all))
+		return Resources{}, fmt.Errorf("none of its %d objects is of MetalLB's types: "+
+			"expected IPAddressPool, L2Advertisement, BGPPeer or BGPAdvertisement", len(all))
 	}
 	a := &adapter{Network: n, named: map[string][]string{}}
 	all = a.lastOfEach(all)
@@ -102,7 +102,8 @@ func NewResources(text string, n Network) (Resources, error) {
 			address, err := netip.ParseAddr(text)
 			a.CarriesBoth = a.CarriesBoth || n.Dual && err == nil && address.Is6()
 		}
-		if restart, _, _ := unstructured.NestedBool(o.Object, "spec", "enableGracefulRestart"); o.GetKind() == kindPeer && (a.first == nil || a.graceful && !restart) {
+		restart, _, _ := unstructured.NestedBool(o.Object, "spec", "enableGracefulRestart")
+		if o.GetKind() == kindPeer && (a.first == nil || a.graceful && !restart) {
 			a.first, a.graceful = o, restart
 		}
 	}
@@ -149,7 +150,8 @@ func (a *adapter) lastOfEach(all []*unstructured.Unstructured) []*unstructured.U
 }
 
 func (a *adapter) outdated(o *unstructured.Unstructured) error {
-	const expected = "expected IPAddressPool with L2Advertisement, or with BGPPeer and BGPAdvertisement, as MetalLB's migration to CRDs makes of it"
+	const expected = "expected IPAddressPool with L2Advertisement, or with BGPPeer and BGPAdvertisement, " +
+		"as MetalLB's migration to CRDs makes of it"
 	_, configured, _ := unstructured.NestedString(o.Object, "data", "config")
 	switch {
 	case o.GetKind() == "ConfigMap" && configured:
@@ -315,7 +317,8 @@ func (a *adapter) complete() {
 		a.own(kindPeer, "there is none")
 		a.CarriesBoth = a.Dual
 	} else if a.CarriesBoth {
-		a.Say("BGPPeer %s: dualStackAddressFamily is true where a version of MetalLB has it: the lab's one session is in place of one of each family", a.first.GetName())
+		a.Say("BGPPeer %s: dualStackAddressFamily is true where a version of MetalLB has it: "+
+			"the lab's one session is in place of one of each family", a.first.GetName())
 	}
 	if !a.has(kindPool) {
 		a.own(kindPool, "there is none", a.addresses())
@@ -338,7 +341,8 @@ func (a *adapter) complete() {
 	for _, o := range a.poolsBut("") {
 		on, set, _ := unstructured.NestedBool(o.Object, "spec", "autoAssign")
 		if (on || !set) && !slices.Contains(announced, o) {
-			a.Say("IPAddressPool %s: autoAssign is replaced by false: no BGPAdvertisement announces it, and the lab's Service needs an address that one does", o.GetName())
+			a.Say("IPAddressPool %s: autoAssign is replaced by false: no BGPAdvertisement announces it, "+
+				"and the lab's Service needs an address that one does", o.GetName())
 			chart.Set(o.Object, "spec.autoAssign", false)
 		}
 	}

@@ -22,7 +22,6 @@ const (
 // speaker.frr.enabled in values.yaml, which was compared with the charts by TestRender.
 const frrByDefault = "0.13.10"
 
-// The values that choose the mode.
 const (
 	frrEnabled     = "speaker.frr.enabled"
 	frrk8sEnabled  = "frrk8s.enabled"
@@ -82,7 +81,8 @@ func In(mode string, values map[string]any) map[string]any {
 // Settings are the values that a lab sets, whatever the user's say.
 func (r Release) Settings() []chart.Setting {
 	const often = "the lab waits for the pods"
-	all := []chart.Setting{{Path: "speaker.updateStrategy", Value: map[string]any{"type": "OnDelete"}, Why: "speakers are replaced node by node"}}
+	all := []chart.Setting{{Path: "speaker.updateStrategy", Value: map[string]any{"type": "OnDelete"},
+		Why: "speakers are replaced node by node"}}
 	for _, probe := range []string{"speaker.readinessProbe.", "controller.readinessProbe."} {
 		all = append(all, chart.Setting{Path: probe + "initialDelaySeconds", Value: int64(0), Why: often},
 			chart.Setting{Path: probe + "periodSeconds", Value: int64(1), Why: often})
@@ -110,18 +110,22 @@ var notInLab = []struct {
 		"the lab's registry has the images that relapse builds of each version, under the vendor's names"},
 	{[]string{"nameOverride", "fullnameOverride"}, nil, "the lab's release is named " + name},
 	{[]string{
-		"speaker.nodeSelector", "speaker.tolerations", "speaker.tolerateMaster", "speaker.affinity", "speaker.priorityClassName", "speaker.runtimeClassName",
-		"controller.nodeSelector", "controller.tolerations", "controller.affinity", "controller.priorityClassName", "controller.runtimeClassName",
+		"speaker.nodeSelector", "speaker.tolerations", "speaker.tolerateMaster", "speaker.affinity", "speaker.priorityClassName",
+		"speaker.runtimeClassName", "controller.nodeSelector", "controller.tolerations", "controller.affinity",
+		"controller.priorityClassName", "controller.runtimeClassName",
 	}, nil, "a lab's nodes have other labels, taints and classes, and a speaker each"},
-	{[]string{"speaker.resources", "speaker.frr.resources", "speaker.reloader.resources", "speaker.frrMetrics.resources", "speaker.initContainers", "controller.resources"}, nil,
-		"a lab's nodes are smaller"},
+	{[]string{"speaker.resources", "speaker.frr.resources", "speaker.reloader.resources", "speaker.frrMetrics.resources",
+		"speaker.initContainers", "controller.resources"}, nil, "a lab's nodes are smaller"},
 	{[]string{"speaker.extraContainers", "controller.extraContainers"}, nil, "relapse does not build their images"},
-	{[]string{"prometheus.secureMetricsPort", "speaker.frr.secureMetricsPort", "prometheus.rbacProxy", "prometheus.speakerMetricsTLSSecret", "prometheus.controllerMetricsTLSSecret"}, nil,
+	{[]string{"prometheus.secureMetricsPort", "speaker.frr.secureMetricsPort", "prometheus.rbacProxy",
+		"prometheus.speakerMetricsTLSSecret", "prometheus.controllerMetricsTLSSecret"}, nil,
 		"relapse does not build the image of kube-rbac-proxy, and a lab has no such Secrets"},
-	{[]string{"prometheus.podMonitor.enabled", "prometheus.serviceMonitor.enabled", "prometheus.prometheusRule.enabled"}, false, "a lab has no Prometheus operator"},
+	{[]string{"prometheus.podMonitor.enabled", "prometheus.serviceMonitor.enabled", "prometheus.prometheusRule.enabled"}, false,
+		"a lab has no Prometheus operator"},
 	{[]string{"loadBalancerClass"}, nil, "the lab's Services name no class"},
 	{[]string{"speaker.memberlist.mlBindAddrOverride"}, nil, "the nodes' addresses are the lab's"},
-	{[]string{"rbac.create", "speaker.serviceAccount", "controller.serviceAccount"}, nil, "the lab's release has roles and accounts of its own"},
+	{[]string{"rbac.create", "speaker.serviceAccount", "controller.serviceAccount"}, nil,
+		"the lab's release has roles and accounts of its own"},
 	{[]string{"speaker.enabled", "controller.enabled", "crds.enabled"}, true, "an upgrade is that of all of MetalLB"},
 }
 
@@ -154,7 +158,8 @@ func replace(values map[string]any, versions []string) (replaced []chart.Replace
 		for _, s := range (Release{Version: version, Values: values}).Settings() {
 			was, there := chart.Get(values, s.Path)
 			if there && fmt.Sprint(was) != fmt.Sprint(s.Value) {
-				replaced = append(replaced, chart.Replacement{Users: true, Path: s.Path, Was: chart.Shown(s.Path, was), Is: chart.Text(s.Value), Why: s.Why})
+				shown := chart.Shown(s.Path, was)
+				replaced = append(replaced, chart.Replacement{Users: true, Path: s.Path, Was: shown, Is: chart.Text(s.Value), Why: s.Why})
 				chart.Set(values, s.Path, s.Value)
 			}
 		}

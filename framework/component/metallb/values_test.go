@@ -73,8 +73,7 @@ prometheus: {serviceMonitor: {enabled: true}, podMonitor: {enabled: false}}
 	}
 }
 
-// The FRR of the values is replaced in each mode with FRR: by the values, by one version's default, by the caller's
-// choice.
+// The FRR of the values is replaced in each mode with FRR, whether values, a version's default or the caller choose it.
 func TestReplacedFRR(t *testing.T) {
 	const text = "{speaker: {frr: {image: {tag: 9.1.0}}}}"
 	const replacement = `speaker.frr.image.tag: "9.1.0" is replaced by "10.3": the FRR of a lab is Debian 13's`

@@ -27,8 +27,7 @@ var pattern = regexp.MustCompile(`(?:\{\{-?|#\{)\s*([^{}]*?)\s*(?:-?\}\}|\}#)` +
 	`|\$\(([A-Za-z_]\w*)\)` +
 	`|(?m:^[-\s]*(?:[\w./-]+:[ \t]+)?["']?)(\$([A-Za-z_]\w*))(?m:["']?[ \t\r]*$)`)
 
-// block finds what a template has besides variables: with it a text is no YAML, or, with #%, has all branches of a
-// condition.
+// block finds what a template has besides variables: its text is no YAML or, with #%, has all branches of a condition.
 var block = regexp.MustCompile(`\{%.*|#%.*%#|\{\{-?\s*(?:if|else|end|range|with|define|include|template|block)\b.*`)
 
 // found is a variable in a text: where it is, its name, and its default.

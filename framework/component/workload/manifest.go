@@ -64,11 +64,13 @@ func ApplyObjects(ctx context.Context, c *kindlab.Cluster, objects ...*unstructu
 
 // ApplyWhenTaken is ApplyObjects as soon as the API server takes the objects: when it knows their types, and their
 // webhook answers. It ends at once if they are refused.
-func ApplyWhenTaken(ctx context.Context, c *kindlab.Cluster, what string, within time.Duration, objects ...*unstructured.Unstructured) error {
+func ApplyWhenTaken(ctx context.Context, c *kindlab.Cluster, what string, within time.Duration,
+	objects ...*unstructured.Unstructured) error {
 	var refused error
 	err := await.Until(ctx, what, 200*time.Millisecond, within, func(ctx context.Context) (bool, string, error) {
 		err := ApplyObjects(ctx, c, objects...)
-		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) { // a webhook that is not up is an internal error
+		// A webhook that is not up is an internal error.
+		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
 			refused = err
 		}
 		return err == nil || refused != nil, "", err

@@ -87,8 +87,8 @@ func Forget(ctx context.Context, n *kindlab.Node, choose ...string) error {
 	})
 }
 
-// TablesRemoved is the action that removes the tables of nftables of a name, of all families, from nodes. A node's own nft
-// may be too old for the sets that others have.
+// TablesRemoved is the action that removes nftables' tables of a name from nodes. Their nft may be too old for the
+// sets.
 func TablesRemoved(name string, nodes ...string) framework.Action {
 	return labaccess.OnNodes(nodes, func(ctx context.Context, n *kindlab.Node) error {
 		err := n.InNetns(ctx, func() error {

@@ -213,8 +213,7 @@ func Log(ctx context.Context, c *kindlab.Cluster, pod corev1.Pod) (string, error
 }
 
 // Starts are the logs of the newest starts of a pod's first container, the newest one last, each line with the
-// container runtime's time. There are two only while a restarted container runs and until kubelet has noticed its end:
-// of ended containers it keeps one log.
+// container runtime's time. There are two only while a restarted container runs and until kubelet has noticed its end.
 func Starts(ctx context.Context, c *kindlab.Cluster, pod corev1.Pod) ([]string, error) {
 	newest, err := readLog(ctx, c, pod, corev1.PodLogOptions{Previous: endedLast(pod), Timestamps: true})
 	if err != nil {

@@ -52,7 +52,6 @@ func (s LoadBalancer) Endpoint() framework.Endpoint {
 	return e
 }
 
-// Create creates the Service.
 func (s LoadBalancer) Create(ctx context.Context, r *framework.Run) error {
 	manifest, err := s.manifest(r.Topology)
 	if err != nil {
@@ -213,7 +212,6 @@ func (s LoadBalancers) all(do func(LoadBalancer, context.Context, *framework.Run
 	})...)
 }
 
-// Create creates the Services.
 func (s LoadBalancers) Create(ctx context.Context, r *framework.Run) error {
 	return s.all(LoadBalancer.Create)(ctx, r)
 }

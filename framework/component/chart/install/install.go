@@ -27,8 +27,7 @@ import (
 // Release is where a chart is installed. The namespace must exist.
 type Release struct{ Name, Namespace string }
 
-// Render renders the chart for the lab's cluster. Hooks, and CRDs outside of the templates, are an error: nothing here
-// installs them.
+// Render renders the chart for the lab's cluster. Nothing here installs hooks, or CRDs outside of templates: an error.
 func (r Release) Render(c *chart.Chart, values map[string]any) ([]unstructured.Unstructured, error) {
 	rendered, err := c.Render(chart.Release{Name: r.Name, Namespace: r.Namespace, Values: values, KubeVersion: kubeadm.KubernetesVersion})
 	if err != nil {

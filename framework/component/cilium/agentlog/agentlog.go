@@ -61,7 +61,7 @@ var variable = regexp.MustCompile(strings.Join([]string{
 func constant(text string) string { return variable.ReplaceAllString(text, "*") }
 
 // Read finds the end in the log of one start. Lines may begin with the container runtime's time. Of several fatal
-// messages the first one is the end: others can come while the agent waits before it exits (setupSleepBeforeFatal in
+// messages the first one is the end: others can come before the agent exits (setupSleepBeforeFatal in
 // daemon/cmd/daemon_main.go).
 func Read(log string) End {
 	for line := range strings.Lines(log) {
@@ -96,8 +96,7 @@ type value struct {
 	quoted bool
 }
 
-// parse reads a line of logrus' text format: pairs KEY=VALUE, with values in Go's quotes where they need them. It
-// returns nil for another line.
+// parse reads a line of logrus' text format: pairs KEY=VALUE, with values perhaps in Go's quotes; nil for another line.
 func parse(line string) map[string]value {
 	fields := map[string]value{}
 	for line != "" {
@@ -135,10 +134,10 @@ var environment = []string{
 	"unauthorized", "forbidden", "too many requests", "etcdserver:", "server is currently unable", "could not find the requested resource",
 	// The operator's types, caches of the API server, mounts, and the node's address.
 	"unable to find all cilium crds", "failed to wait for cache", "panic in kubernetes runtime", "unable to mount bpf", "mount info",
-	"node ip not available",
-	"timed out", "due to timeout", "timeout while", "timeout exceeded", "deadline exceeded", "context canceled",
+	"node ip not available", "timed out", "due to timeout", "timeout while", "timeout exceeded", "deadline exceeded", "context canceled",
 	// iptables, its lock and the kernel's modules: pkg/datapath/iptables, pkg/modules.
-	"xtables lock", "another app is currently holding", "iptables command", "exit status", "kernel modules", "modules could not be initialized",
+	"xtables lock", "another app is currently holding", "iptables command", "exit status", "kernel modules",
+	"modules could not be initialized",
 	// Compilers and what else is run, and what the kernel is asked for:
 	// pkg/datapath/linux/requirements.go, pkg/datapath/linux/probes, pkg/datapath/loader.
 	"not ok", "failed to compile", "compilation", "bpftool", "executable file not found", "signal: ",

@@ -76,7 +76,8 @@ func (a *adapter) set(path string, value any, why string) {
 		return
 	}
 	chart.Set(a.values, path, value)
-	a.replaced = append(a.replaced, chart.Replacement{Path: path, Was: chart.Shown(path, was), Is: chart.Shown(path, value), Users: users, Why: why})
+	a.replaced = append(a.replaced,
+		chart.Replacement{Path: path, Was: chart.Shown(path, was), Is: chart.Shown(path, value), Users: users, Why: why})
 }
 
 // remove leaves the values at paths to the chart's defaults, unless they are the same.
@@ -199,26 +200,24 @@ var others = []struct {
 	}},
 	{"a lab's nodes are smaller", []string{"resources", "initResources", "cni.resources", "operator.resources", "bpf.mapDynamicSizeRatio"}},
 	{"a lab has no such volumes and images", []string{
-		"extraVolumes", "extraVolumeMounts", "extraHostPathMounts", "extraContainers", "extraInitContainers",
-		"operator.extraVolumes", "operator.extraVolumeMounts", "operator.extraHostPathMounts", "operator.extraContainers", "operator.extraInitContainers",
+		"extraVolumes", "extraVolumeMounts", "extraHostPathMounts", "extraContainers", "extraInitContainers", "operator.extraVolumes",
+		"operator.extraVolumeMounts", "operator.extraHostPathMounts", "operator.extraContainers", "operator.extraInitContainers",
 	}},
 	{"a lab's nodes have their files and mounts in the usual places", []string{
 		"cgroup", "sysctlfix", "bpf.root", "bpf.autoMount", "cni.binPath", "cni.confPath", "cni.hostConfDirMountPath", "cni.logFile",
 		"daemon.runPath", "hubble.socketPath", "kubeConfigPath", "containerRuntime", "podSecurityContext", "operator.podSecurityContext",
 		"securityContext.seLinuxOptions", "operator.securityContext", "dnsPolicy", "operator.dnsPolicy",
 	}},
-	{"a lab's CNI is Cilium alone", []string{
-		"cni.install", "cni.uninstall", "cni.customConf", "cni.configMap", "cni.configMapKey", "cni.confFileMountPath", "cni.readCniConf", "cni.chainingTarget",
-	}},
+	{"a lab's CNI is Cilium alone", []string{"cni.install", "cni.uninstall", "cni.customConf", "cni.configMap",
+		"cni.configMapKey", "cni.confFileMountPath", "cni.readCniConf", "cni.chainingTarget"}},
 	{"a lab has none of these namespaces, accounts, certificates, ConfigMaps and Secrets", []string{
 		"namespaceOverride", "serviceAccounts", "rbac", "tls", "prometheus.tls", "operator.prometheus.tls", "bgpControlPlane.secretsNamespace",
 		"envoyConfig.secretsNamespace", "gatewayAPI.secretsNamespace", "ingressController.secretsNamespace",
 		"daemon.configSources", "daemon.allowedConfigOverrides", "daemon.blockedConfigOverrides", "extraObjects",
 	}},
 	{"an upgrade is that of all of Cilium", []string{"agent", "operator.enabled", "operator.skipCRDCreation", "sleepAfterInit"}},
-	{"the lab's Service has an address of Cilium's pool, and a node port of the usual range", []string{
-		"enableLBIPAM", "defaultLBServiceIPAM", "nodePort.range",
-	}},
+	{"the lab's Service has an address of Cilium's pool, and a node port of the usual range",
+		[]string{"enableLBIPAM", "defaultLBServiceIPAM", "nodePort.range"}},
 }
 
 // nodes leaves out values that name the user's nodes, or files, volumes and objects that they have.
@@ -229,8 +228,8 @@ func (a *adapter) nodes() {
 	a.remove("it is detected from the lab's own devices", "MTU")
 	for _, mode := range []string{"native", "best-effort"} {
 		if a.equals("loadBalancer.acceleration", mode) {
-			a.set("loadBalancer.acceleration", "disabled", "the lab's devices are veth pairs, which lose what XDP sends back to where it came from, "+
-				"such as all packets to Services with backends on other nodes")
+			a.set("loadBalancer.acceleration", "disabled", "the lab's devices are veth pairs, "+
+				"which lose what XDP sends back to where it came from, such as all packets to Services with backends on other nodes")
 		}
 	}
 	if a.equals("policyEnforcementMode", "always") {
@@ -257,12 +256,13 @@ func (a *adapter) nodes() {
 
 // ofMachine are keys of cilium-config, and flags, that name what a cluster's machines have.
 var ofMachine = []string{
-	"mtu", "bpf-lb-acceleration", "ipv6-range", "ipv4-range", "enable-ipv6", "ipv6-native-routing-cidr", "cluster-pool-ipv6-cidr", "cluster-pool-ipv6-mask-size",
-	"k8s-api-server", "k8s-api-server-urls", "k8s-kubeconfig-path", "cgroup-root", "bpf-root", "ipv4-node", "ipv6-node", "state-dir", "lib-dir",
-	"egress-masquerade-interfaces", "node-port-range", "enable-k8s", "config-dir",
+	"mtu", "bpf-lb-acceleration", "ipv6-range", "ipv4-range", "enable-ipv6", "ipv6-native-routing-cidr", "cluster-pool-ipv6-cidr",
+	"cluster-pool-ipv6-mask-size", "k8s-api-server", "k8s-api-server-urls", "k8s-kubeconfig-path", "cgroup-root", "bpf-root",
+	"ipv4-node", "ipv6-node", "state-dir", "lib-dir", "egress-masquerade-interfaces", "node-port-range", "enable-k8s", "config-dir",
 }
 
-var ofLab = []string{"devices", "direct-routing-device", "cluster-pool-ipv4-cidr", "cluster-pool-ipv4-mask-size", "ipv4-native-routing-cidr"}
+var ofLab = []string{"devices", "direct-routing-device",
+	"cluster-pool-ipv4-cidr", "cluster-pool-ipv4-mask-size", "ipv4-native-routing-cidr"}
 
 func (a *adapter) without(path, why string, others func(item any) bool) {
 	value, _ := chart.Get(a.values, path)
@@ -315,7 +315,8 @@ func (a *adapter) addresses(lab Lab) {
 	}
 	for _, own := range []chart.Setting{
 		{Path: "ipv4NativeRoutingCIDR", Value: lab.Pods.String()}, {Path: "ipv6NativeRoutingCIDR", Value: six},
-		{Path: "ipam.operator.clusterPoolIPv6PodCIDRList", Value: []any{six}}, {Path: "ipam.operator.clusterPoolIPv6MaskSize", Value: lab.NodeMask + topology.V6Bits},
+		{Path: "ipam.operator.clusterPoolIPv6PodCIDRList", Value: []any{six}},
+		{Path: "ipam.operator.clusterPoolIPv6MaskSize", Value: lab.NodeMask + topology.V6Bits},
 	} {
 		if value, users := a.get(own.Path); users && value != "" {
 			a.set(own.Path, own.Value, podsWhy)
@@ -453,16 +454,23 @@ const DualStack = "dual stack"
 
 // Parts are in the order of how often published values switch them on.
 var Parts = []Part{
-	{"kube-proxy replacement", "cluster IP, node port, and a new Service on each node", true, []string{"kubeProxyReplacement"}, []string{"true"}},
+	{"kube-proxy replacement", "cluster IP, node port, and a new Service on each node",
+		true, []string{"kubeProxyReplacement"}, []string{"true"}},
 	{"native routing", "all; the ToR routes pods' addresses, by BGP or by static routes", true, []string{"routingMode"}, []string{"native"}},
-	{"DSR", "node port, whose endpoint is on another node, and the address of a LoadBalancer", true, []string{"loadBalancer.mode"}, []string{"dsr", "hybrid"}},
-	{"BGP control plane", "outside to pod, the address of a LoadBalancer, and a new Service announced by each node", true, []string{"bgpControlPlane.enabled"}, nil},
+	{"DSR", "node port, whose endpoint is on another node, and the address of a LoadBalancer",
+		true, []string{"loadBalancer.mode"}, []string{"dsr", "hybrid"}},
+	{"BGP control plane", "outside to pod, the address of a LoadBalancer, and a new Service announced by each node",
+		true, []string{"bgpControlPlane.enabled"}, nil},
 	{"Hubble", "it needs certificates and images that relapse does not build", false, []string{"hubble.enabled"}, nil},
-	{"bandwidth manager, BBR", "a container has no net.core.default_qdisc, and the agent switches it off", false, []string{"bandwidthManager.enabled"}, nil},
+	{"bandwidth manager, BBR", "a container has no net.core.default_qdisc, and the agent switches it off",
+		false, []string{"bandwidthManager.enabled"}, nil},
 	{"netkit", "all of pods, on a kernel that has it (6.7 or newer)", true, []string{"bpf.datapathMode"}, []string{"netkit", "netkit-l2"}},
-	{"L2 announcements", "address by ARP, and what happens when the answering node loses its link, with the policies of --manifests, or one of the lab's own", true, []string{"l2announcements.enabled"}, nil},
+	{"L2 announcements", "address by ARP, and what happens when the answering node loses its link, " +
+		"with the policies of --manifests, or one of the lab's own",
+		true, []string{"l2announcements.enabled"}, nil},
 	{"local redirect policies", "the lab has no such policy", false, []string{"localRedirectPolicies.enabled", "localRedirectPolicy"}, nil},
-	{"Gateway API and Ingress", "Envoy is not a Go program, and relapse does not build it", false, []string{"gatewayAPI.enabled", "ingressController.enabled"}, nil},
+	{"Gateway API and Ingress", "Envoy is not a Go program, and relapse does not build it",
+		false, []string{"gatewayAPI.enabled", "ingressController.enabled"}, nil},
 	{DualStack, "each kind, once by IPv4 and once by IPv6", true, []string{"ipv6.enabled"}, nil},
 	{"WireGuard", "pod to pod, other node, on a kernel that has it", true, []string{"encryption.enabled"}, nil},
 	{"IPAM multi-pool", "all of pods, with one pool", true, []string{"ipam.mode"}, []string{"multi-pool"}},
@@ -501,12 +509,15 @@ var decide = []struct {
 	path   string
 	values []string
 }{
-	{"node port", []string{"kubeProxyReplacement", "loadBalancer", "nodePort", "externalIPs", "bpf.masquerade", "bpf.datapathMode", "routingMode", "tunnelProtocol", "autoDirectNodeRoutes"}},
-	{"LoadBalancer address", []string{"kubeProxyReplacement", "loadBalancer", "nodePort", "bpf.masquerade", "bpf.datapathMode", "routingMode", "tunnelProtocol", "bgpControlPlane"}},
+	{"node port", []string{"kubeProxyReplacement", "loadBalancer", "nodePort", "externalIPs", "bpf.masquerade", "bpf.datapathMode",
+		"routingMode", "tunnelProtocol", "autoDirectNodeRoutes"}},
+	{"LoadBalancer address", []string{"kubeProxyReplacement", "loadBalancer", "nodePort", "bpf.masquerade", "bpf.datapathMode",
+		"routingMode", "tunnelProtocol", "bgpControlPlane"}},
 	{"cluster IP", []string{"kubeProxyReplacement", "loadBalancer.algorithm", "socketLB", "bpf.lbSock"}},
 	{"->outside", []string{"enableIPv4Masquerade", "bpf.masquerade", "ipMasqAgent", "egressGateway", "hostFirewall", "routingMode"}},
 	{"outside->", []string{"bgpControlPlane", "hostFirewall", "routingMode", "endpointRoutes", "bpf.hostLegacyRouting", "bpf.datapathMode"}},
-	{"->", []string{"routingMode", "tunnelProtocol", "autoDirectNodeRoutes", "endpointRoutes", "encryption", "bpf.datapathMode", "bpf.hostLegacyRouting", "bandwidthManager"}},
+	{"->", []string{"routingMode", "tunnelProtocol", "autoDirectNodeRoutes", "endpointRoutes", "encryption",
+		"bpf.datapathMode", "bpf.hostLegacyRouting", "bandwidthManager"}},
 }
 
 // ConcernsOf are the user's values that a lab has as they are, by the paths that they concern.

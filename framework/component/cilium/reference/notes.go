@@ -27,8 +27,8 @@ var (
 	underline = regexp.MustCompile(`^[~#^"]{3,}$`)
 )
 
-// Notes reads the upgrade notes of a minor from a folder of the vendor's documentation. From 1.20 on they are in a file
-// of their own, which upgrade.rst includes.
+// Notes reads the upgrade notes of a minor from a folder of the vendor's documentation: from 1.20 on a file of their
+// own.
 func Notes(folder string) ([]Note, error) {
 	missing := fs.ErrNotExist
 	for _, name := range []string{"upgrade.rst", "upgrade-current.inc"} {
@@ -128,7 +128,8 @@ var (
 	// aboutNothing matches the headings of items that are not about keys that a configuration has already.
 	aboutNothing = regexp.MustCompile(`^New Options|Metrics|CRD|API Fields|Commands`)
 	// subjects matches the names that a sentence is about: it begins with them after a few words.
-	subjects = regexp.MustCompile("^(?:[^` ]+ ){0,7}[^` ]*(``[^`]+``(?: \\([^)]*\\))?(?:(?:,? and|,? or|,|/) *(?:the )?``[^`]+``(?: \\([^)]*\\))?)*)")
+	subjects = regexp.MustCompile("^(?:[^` ]+ ){0,7}[^` ]*(``[^`]+``(?: \\([^)]*\\))?" +
+		"(?:(?:,? and|,? or|,|/) *(?:the )?``[^`]+``(?: \\([^)]*\\))?)*)")
 	// otherwise matches the beginning of a sentence on what to do with other keys.
 	otherwise = regexp.MustCompile(`^(?:To|See) `)
 	aName     = regexp.MustCompile("``(?:--)?([a-z0-9][a-z0-9-]*)(?:[=: ][^`]*)?``")

@@ -18,8 +18,7 @@ var versions = []string{
 	"1.15.0", "1.15.19", "1.16.0", "1.16.9", "1.16.19", "1.17.0", "1.17.8", "1.18.0", "1.18.4", "1.18.11", "1.19.0", "1.19.5", "1.20.0", "1.20.2",
 }
 
-// TestTable compares the table of package configdrift with the vendor's modules. It downloads them: with -update it
-// writes the table, which takes minutes.
+// TestTable compares the table of package configdrift with the vendor's modules, or with -update writes it, in minutes.
 func TestTable(t *testing.T) {
 	var all []configdrift.Reference
 	keys := map[string]bool{}

@@ -48,8 +48,7 @@ func labelsOf(label string) map[string]string {
 
 // Adapt adapts a user's objects to a lab: each agent has one session, with the lab's router. It has the timers,
 // families and graceful restart of one of the user's peers, and announces what the user's advertisements select. Pod
-// ranges and the address of a Service are announced in any case. The user's pools must not overlap the lab's own
-// networks.
+// ranges and the address of a Service are announced in any case. The user's pools must not overlap the lab's networks.
 func (p Peering) Adapt(text string, networks []netip.Prefix) (BGP, error) {
 	all, err := objects.Read(text)
 	if err != nil {
@@ -159,7 +158,8 @@ func (a *adapter) session() *unstructured.Unstructured {
 		}
 	}
 	if len(others) > 0 {
-		a.Say("peers %s: left out: the lab has one router, which stands for %v of %s%s", strings.Join(others, ", "), one.fields["name"], one.cluster.GetName(), why)
+		a.Say("peers %s: left out: the lab has one router, which stands for %v of %s%s",
+			strings.Join(others, ", "), one.fields["name"], one.cluster.GetName(), why)
 	}
 	a.Objects = slices.DeleteFunc(a.Objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == kindCluster && o != one.cluster })
 	at, _ := a.Spec(one.cluster)
@@ -309,7 +309,8 @@ func (a *adapter) sessionV6(config *unstructured.Unstructured, family, selector 
 	instance := maps(a.Of(kindCluster)[0].Object, "spec.bgpInstances")[0]
 	first := maps(instance, "peers")[0]
 	second := chart.Merge(first, map[string]any{
-		"name": "relapse-v6", "peerAddress": topology.IPv6.Addr(a.lab.Routers[0]).String(), "peerConfigRef": map[string]any{"name": own.GetName()},
+		"name": "relapse-v6", "peerAddress": topology.IPv6.Addr(a.lab.Routers[0]).String(),
+		"peerConfigRef": map[string]any{"name": own.GetName()},
 	})
 	instance["peers"] = []any{first, second}
 	chart.Set(own.Object, "spec.families", []any{family})

@@ -72,8 +72,7 @@ const (
 )
 
 // Apply is the action that brings the cluster to this release as helm upgrade --install does, and waits until the
-// operator works. Objects that only the earlier release has are deleted at the end. Restart replaces running agents,
-// Apply does not.
+// operator works. Objects that only the earlier release has are deleted at the end. Running agents stay: see Restart.
 func (r Release) Apply(ctx context.Context, run *framework.Run) error {
 	c := labaccess.Cluster(run)
 	objects, err := r.render(ctx, run.Topology, labaccess.Cluster(run).APIServer())
@@ -213,13 +212,16 @@ func (p Peering) manifest(types Types) string {
 	families, blocks := "", fmt.Sprintf("{cidr: %s}", p.LoadBalancers)
 	peer := func(i int, router netip.Addr, config string) {
 		if types == Policy {
-			fmt.Fprintf(&peers, "\n    - {peerASN: %d, peerAddress: %q, gracefulRestart: %s%s}", p.RoutersASN, netip.PrefixFrom(router, router.BitLen()), restart, families)
+			fmt.Fprintf(&peers, "\n    - {peerASN: %d, peerAddress: %q, gracefulRestart: %s%s}",
+				p.RoutersASN, netip.PrefixFrom(router, router.BitLen()), restart, families)
 		} else {
-			fmt.Fprintf(&peers, "\n    - {name: router%d, peerASN: %d, peerAddress: %q, peerConfigRef: {name: %s}}", i+1, p.RoutersASN, router, config)
+			fmt.Fprintf(&peers, "\n    - {name: router%d, peerASN: %d, peerAddress: %q, peerConfigRef: {name: %s}}",
+				i+1, p.RoutersASN, router, config)
 		}
 	}
 	if p.Dual {
-		families, blocks = ", families: [{afi: ipv4, safi: unicast}]", fmt.Sprintf("%s, {cidr: %q}", blocks, topology.IPv6.Prefix(p.LoadBalancers))
+		families = ", families: [{afi: ipv4, safi: unicast}]"
+		blocks += fmt.Sprintf(", {cidr: %q}", topology.IPv6.Prefix(p.LoadBalancers))
 	}
 	for i, router := range p.Routers {
 		peer(i, router, "lab")
@@ -395,7 +397,7 @@ func Uninstalled(nodes []string, pods netip.Prefix) framework.Action {
 
 // clean cleans up on a node whenever no agent runs there, until the agents are deleted and the node is clean.
 func clean(ctx context.Context, node *kindlab.Node, deleted <-chan struct{}) error {
-	return await.Until(ctx, "Cilium's agent to end on "+node.Name(), 500*time.Millisecond, startsWithin, func(ctx context.Context) (bool, string, error) {
+	poll := func(ctx context.Context) (bool, string, error) {
 		last := false
 		select {
 		case <-deleted:
@@ -410,7 +412,8 @@ func clean(ctx context.Context, node *kindlab.Node, deleted <-chan struct{}) err
 			return false, "cilium-agent runs", nil
 		}
 		return last, "the agents are not deleted yet", nil
-	})
+	}
+	return await.Until(ctx, "Cilium's agent to end on "+node.Name(), 500*time.Millisecond, startsWithin, poll)
 }
 
 // cleaning says so if an agent runs. Otherwise it removes the agent's devices, maps, and the files that keep BPF

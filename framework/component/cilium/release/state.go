@@ -22,10 +22,10 @@ type State struct {
 	Peers, Routes []string
 }
 
-// String is the state in one clause.
 func (s State) String() string {
 	list := func(items []string) string { return cmp.Or(strings.Join(items, ", "), "none") }
-	return fmt.Sprintf("status %s; masquerade by %s; BGP peers: %s; routes that it announces: %s", s.Status, s.Masquerade, list(s.Peers), list(s.Routes))
+	return fmt.Sprintf("status %s; masquerade by %s; BGP peers: %s; routes that it announces: %s",
+		s.Status, s.Masquerade, list(s.Peers), list(s.Routes))
 }
 
 const stateWithin = 20 * time.Second

@@ -67,7 +67,8 @@ func (r Release) Settings(t topology.Topology, apiServer netip.AddrPort) []chart
 		built  = "the image is built from the vendor's module and has another digest"
 		envoy  = "Envoy is not a Go program, and is not built"
 		hubble = "what makes its certificates, its relay and its interface are not built"
-		rights = "not every machine has all capabilities that the chart lists (CAP_SYS_RESOURCE), and a privileged container gets those that it has"
+		rights = "not every machine has all capabilities that the chart lists (CAP_SYS_RESOURCE), " +
+			"and a privileged container gets those that it has"
 		ranges = "the pod range is the lab's"
 		family = "the lab has both families, or IPv4 alone"
 		server = "the address of the API server is the lab's: nothing serves its Service before the agents do"
@@ -99,7 +100,8 @@ func (r Release) Settings(t topology.Topology, apiServer netip.AddrPort) []chart
 		}
 	}
 	if r.Values.ReplacesKubeProxy() || r.NoServices {
-		all = append(all, chart.Setting{Path: "k8sServiceHost", Value: apiServer.Addr().String(), Why: server}, chart.Setting{Path: "k8sServicePort", Value: int64(apiServer.Port()), Why: server})
+		all = append(all, chart.Setting{Path: "k8sServiceHost", Value: apiServer.Addr().String(), Why: server},
+			chart.Setting{Path: "k8sServicePort", Value: int64(apiServer.Port()), Why: server})
 	}
 	return all
 }
