@@ -130,8 +130,7 @@ func TestBuildReuses(t *testing.T) {
 	must.Equal(t, "built and reused", "x.dev/b:1 x.dev/a:1", summary.Built[0].Ref+" "+strings.Join(summary.Reused, " "))
 }
 
-// Build tells of each package that it compiles, of their number, and at the end. A package in Go's cache is not
-// compiled.
+// Build tells of each package that it compiles, and of how many. A package in Go's cache is not compiled.
 func TestBuildTellsOfPackages(t *testing.T) {
 	files := program("package main\n\nimport \"p/part\"\n\nfunc main() { part.Say() }\n")
 	// Not in Go's cache, whatever ran before.

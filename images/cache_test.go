@@ -11,7 +11,7 @@ import (
 // first is the file that both images of tiny are made of: a change of it gives both another key.
 const first = "a/etc/first"
 
-// cacheOfThreeStates holds tiny in three states, the last of which the catalogue describes: six images.
+// cacheOfThreeStates holds tiny in three states, six images: the catalogue describes the last state.
 func cacheOfThreeStates(t *testing.T) *Catalogue {
 	t.Helper()
 	root := newRoot(t, tiny)

@@ -45,7 +45,7 @@ func vendorProxy(t *testing.T) {
 	})
 }
 
-// vendored is a source tree with a component of which the catalogue has 1.0.0.
+// vendored is a source tree with a component; the catalogue has its version 1.0.0.
 var vendored = map[string]string{
 	"v/component.yaml": `
 go: "1.24"

@@ -16,9 +16,9 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// TestModules looks at the go.mod files below this folder as far as that goes without the modules that they name: go
-// mod tidy, which looks at all others (.ci/tidy), would download all that a vendor's tests import. TestDerivation
-// compares the files in versions/.
+// TestModules looks at the go.mod files below this folder without the modules that they name: go mod tidy, which looks
+// at all others (.ci/tidy), would download all that vendors' tests import. TestDerivation compares the files in
+// versions/.
 func TestModules(t *testing.T) {
 	var files []string
 	must.NoError(t, filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {

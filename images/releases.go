@@ -133,7 +133,7 @@ func (c *Catalogue) describing(name string) (*component, error) {
 	return nil, &UnknownVersionError{Name: name, Known: slices.Compact(names)}
 }
 
-// named are the images of a vendor's program: all for the name of the folder, or those of the component of that name.
+// named are the images of a vendor's program: all for the folder's name, or the component's for a component's name.
 func (c *component) named(name string) []componentRecipe {
 	return slices.DeleteFunc(slices.Clone(c.Images), func(image componentRecipe) bool {
 		return image.Component == "" || name != image.Component && name != filepath.Base(c.folder)

@@ -223,7 +223,7 @@ func StopOperator(ctx context.Context, r *framework.Run) error {
 	return nil
 }
 
-// OperatorUp is the action that waits until the operator has listed the CiliumNodes, and gives ranges to those without.
+// OperatorUp is the action that waits until the operator has listed the CiliumNodes, and gives ranges to new ones.
 func OperatorUp(ctx context.Context, r *framework.Run) error {
 	c := labaccess.Cluster(r)
 	const last = "Initialization complete" // operator/main.go, 1.11 and 1.12
@@ -250,8 +250,7 @@ func Uninstalled(nodes []string, pods netip.Prefix) framework.Action {
 
 // clean removes what a reboot would of agents of any version: rules, BPF programs and maps, connections, routes to
 // other nodes' pods, mounts below /run/cilium (the node's cgroups), and the programs' configuration. It leaves a BPF
-// file system, as systemd does, and the CNI configuration: kubelet, which looks for one every 5 s, starts no pod
-// without.
+// file system, as systemd does, and the CNI configuration: without it kubelet starts no pod for up to 5 s.
 func clean(ctx context.Context, l *kindlab.Lab, nodes []string, pods netip.Prefix) error {
 	v6 := ""
 	if l.Topology.Dual {

@@ -69,8 +69,7 @@ func createNode(ctx context.Context, c *kindlab.Cluster, name string, t topology
 		})
 }
 
-// Rejoin deletes the CiliumNode of a node and restarts its agent, which creates one; an operator may then give it a
-// range.
+// Rejoin deletes the CiliumNode of a node and restarts its agent, which creates one without a range.
 func Rejoin(ctx context.Context, c *kindlab.Cluster, name string) error {
 	kube := c.Kube()
 	before := ciliumNode(name)

@@ -162,8 +162,7 @@ var DNSAddress = netip.AddrPortFrom(netip.MustParseAddr("10.96.0.10"), 53)
 // DNSReplicas is how many pods kubeadm's Deployment of CoreDNS has.
 const DNSReplicas = 2
 
-// Apply is the action that brings CoreDNS to this version and Corefile, and waits for its pods, and the end of the
-// others.
+// Apply is the action that brings CoreDNS to this version and Corefile, and waits until only its pods run, all ready.
 func (d DNS) Apply(bound time.Duration) framework.Action {
 	return d.rolled(bound, func(*appsv1.Deployment) {})
 }

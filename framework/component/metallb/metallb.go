@@ -128,7 +128,7 @@ func (r Release) render(ctx context.Context) ([]unstructured.Unstructured, error
 	return installed.Render(c, chart.With(r.Values, r.Settings()))
 }
 
-// Create is the action that creates the resources for a version once the webhook answers. It may refuse one.
+// Create is the action that creates the resources for a version once the webhook answers, which may refuse one.
 func (r Resources) Create(version string) framework.Action {
 	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
 		return workload.ApplyWhenTaken(ctx, c, "MetalLB's webhook to answer", webhookWithin, r.forVersion(version)...)
@@ -141,8 +141,8 @@ var Uninstall = labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster
 	return errors.Join(Speaker.Delete(ctx, c), Controller.Delete(ctx, c))
 })
 
-// NativeIPv4 is why a dual lab needs FRR: internal/bgp/native/native.go of MetalLB refuses the announcements of a
-// Service with an address of IPv6, those of IPv4 as well.
+// NativeIPv4 is why a dual lab needs FRR: internal/bgp/native/native.go of MetalLB refuses all announcements of a
+// Service with an address of IPv6, by IPv4 as well.
 const NativeIPv4 = "MetalLB's own BGP announces no IPv6 (\"cannot advertise non-v4 prefix\"), its mode frr does"
 
 const bfdProfile = "fast"
@@ -197,8 +197,7 @@ func (r Resources) forVersion(version string) []*unstructured.Unstructured {
 	})
 }
 
-// Announcing is the action that installs the release, has nodes announce a pool, and waits until all speakers are
-// ready.
+// Announcing is the action that installs the release and has nodes announce a pool. It waits for all speakers.
 func (r Release) Announcing(pool netip.Prefix, nodes ...string) framework.Action {
 	// A lab that is reused may have speakers: with OnDelete they are not replaced.
 	return framework.InOrder(Uninstall, r.Apply, r.Configured(pool, nodes...), Speaker.Everywhere(startsWithin))

@@ -14,8 +14,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// In each mode the chart of each version asks for no image but those that are built, runs the implementation of BGP
-// that the mode names, and has its speakers replaced one by one. It needs the vendor's modules.
+// In each mode the chart of each version asks only for images that are built, runs the implementation of BGP that the
+// mode names, and has its speakers replaced one by one. It needs the vendor's modules.
 func TestRender(t *testing.T) {
 	for _, version := range []string{"0.13.5", "0.13.9", "0.13.12", "0.14.8", "0.14.9", "0.15.2", "0.15.3"} {
 		for name, users := range map[string]map[string]any{"the chart's default": nil, Native: In(Native, nil), FRR: In(FRR, nil)} {

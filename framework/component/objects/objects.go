@@ -161,7 +161,7 @@ func LabelsFor(s *metav1.LabelSelector, with map[string]string) (map[string]stri
 	return all, Selects(s, all)
 }
 
-// Overlap refuses a text that is no range of addresses, or overlaps a lab's networks. A variable passes.
+// Overlap refuses a text that is no range of addresses, or overlaps a lab's networks. A variable is no error.
 func Overlap(text string, networks []netip.Prefix) error {
 	if len(placeholder.In(text)) > 0 {
 		return nil

@@ -143,8 +143,8 @@ func containers(pod corev1.Pod) map[string]string {
 }
 
 // Replace deletes one of the pods that run an image; its ReplicaSet makes another one of the same template. The
-// function that it returns waits until as many as before are [Ready]. A second call ends with an *EndedError if the new
-// pod was started once more.
+// function that it returns waits until as many as before are [Ready]. A second call is an *EndedError if the new pod
+// was restarted.
 func (p Pods) Replace(ctx context.Context, c *kindlab.Cluster, image string) (again func(context.Context, time.Duration) error, err error) {
 	ready := func(ctx context.Context) (map[types.UID]corev1.Pod, error) {
 		pods, err := p.List(ctx, c)

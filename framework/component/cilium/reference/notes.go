@@ -27,8 +27,7 @@ var (
 	underline = regexp.MustCompile(`^[~#^"]{3,}$`)
 )
 
-// Notes reads the upgrade notes of a minor from a folder of the vendor's documentation: from 1.20 on a file of their
-// own.
+// Notes reads the upgrade notes of a minor from the vendor's documentation: from 1.20 on they are a file of their own.
 func Notes(folder string) ([]Note, error) {
 	missing := fs.ErrNotExist
 	for _, name := range []string{"upgrade.rst", "upgrade-current.inc"} {
@@ -89,7 +88,7 @@ func parseNotes(text string) []Note {
 	return all
 }
 
-// fullStop matches a full stop, with an abbreviation of which it is a part.
+// fullStop matches a full stop, together with an abbreviation that ends in it.
 var fullStop = regexp.MustCompile(`(i\.e|e\.g)?\. +`)
 
 func sentences(text string) []string {

@@ -23,8 +23,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// In each mode the chart of each version asks for no image but those that are built, and its agents are replaced one by
-// one. It needs the vendor's modules.
+// In each mode the chart of each version asks only for images that are built, and its agents are replaced one by one.
+// It needs the vendor's modules.
 func TestRender(t *testing.T) {
 	lab := topology.Topology{Clusters: []topology.Cluster{{PodCIDR: netip.MustParsePrefix("10.62.64.0/20"), NodeMask: 24}}}
 	for _, version := range []string{"1.15.0", "1.15.19", "1.16.0", "1.17.8", "1.18.0", "1.18.4", "1.19.3", "1.20.2"} {

@@ -19,7 +19,7 @@ func values(t *testing.T, text string) Values {
 	return must.Get(placeholder.Values{}.Map([]byte(text)))(t)
 }
 
-// A session for each router, of which none has the name of another: the API server rejects two peers of one name.
+// Each router has a session with a name of its own: the API server rejects two peers of one name.
 func TestPeering(t *testing.T) {
 	routers := []netip.Addr{netip.MustParseAddr("10.4.94.239"), netip.MustParseAddr("10.4.94.238")}
 	for _, graceful := range []bool{false, true} {
