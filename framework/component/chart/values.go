@@ -142,9 +142,9 @@ func Text(value any) string {
 // harmless are the paths, or their last parts, whose values a report shows: addresses, devices, AS numbers, versions
 // of images, sizes and modes. Any other value may be a secret, whatever its path is called.
 var harmless = strings.Fields(`
-	cluster.name cluster.id devices device direct-routing-device directRoutingDevice egressMasqueradeInterfaces interface interfacePattern
+	cluster.name cluster.id devices device direct-routing-device directRoutingDevice egressMasqueradeInterfaces interface
 	k8sServiceHost k8sServicePort clusterPoolIPv4PodCIDRList clusterPoolIPv4MaskSize ipv4NativeRoutingCIDR mlBindAddrOverride
-	addresses MTU clusterPoolIPv6PodCIDRList clusterPoolIPv6MaskSize ipv6NativeRoutingCIDR
+	interfacePattern addresses MTU clusterPoolIPv6PodCIDRList clusterPoolIPv6MaskSize ipv6NativeRoutingCIDR
 	cluster-pool-ipv4-cidr cluster-pool-ipv4-mask-size ipv4-native-routing-cidr
 	myASN localASN peerASN peerAddress peerPort sourceAddress routerID vrf dynamicASN bfdProfile peers communities
 	repository tag digest genericDigest override suffix pullPolicy

@@ -138,7 +138,7 @@ func NewCorefile(text string, upstream netip.AddrPort) (Corefile, error) {
 }
 
 func (c *Corefile) addProbed(plugins map[string]bool) {
-	added := each.Where([]string{"health", "ready"}, func(probed string) bool { return !plugins[probed] && plugins["kubernetes"] })
+	added := each.Where([]string{"health", "ready"}, func(p string) bool { return !plugins[p] && plugins["kubernetes"] })
 	if len(added) > 0 {
 		at := beforeKubernetes.FindStringIndex(c.Text)[0]
 		c.Text = c.Text[:at] + "    " + strings.Join(added, "\n    ") + "\n" + c.Text[at:]

@@ -110,9 +110,9 @@ var notInLab = []struct {
 		"the lab's registry has the images that relapse builds of each version, under the vendor's names"},
 	{[]string{"nameOverride", "fullnameOverride"}, nil, "the lab's release is named " + name},
 	{[]string{
-		"speaker.nodeSelector", "speaker.tolerations", "speaker.tolerateMaster", "speaker.affinity", "speaker.priorityClassName",
-		"speaker.runtimeClassName", "controller.nodeSelector", "controller.tolerations", "controller.affinity",
-		"controller.priorityClassName", "controller.runtimeClassName",
+		"speaker.nodeSelector", "speaker.tolerations", "speaker.tolerateMaster", "speaker.affinity",
+		"speaker.priorityClassName", "speaker.runtimeClassName", "controller.nodeSelector", "controller.tolerations",
+		"controller.affinity", "controller.priorityClassName", "controller.runtimeClassName",
 	}, nil, "a lab's nodes have other labels, taints and classes, and a speaker each"},
 	{[]string{"speaker.resources", "speaker.frr.resources", "speaker.reloader.resources", "speaker.frrMetrics.resources",
 		"speaker.initContainers", "controller.resources"}, nil, "a lab's nodes are smaller"},
@@ -120,8 +120,8 @@ var notInLab = []struct {
 	{[]string{"prometheus.secureMetricsPort", "speaker.frr.secureMetricsPort", "prometheus.rbacProxy",
 		"prometheus.speakerMetricsTLSSecret", "prometheus.controllerMetricsTLSSecret"}, nil,
 		"relapse does not build the image of kube-rbac-proxy, and a lab has no such Secrets"},
-	{[]string{"prometheus.podMonitor.enabled", "prometheus.serviceMonitor.enabled", "prometheus.prometheusRule.enabled"}, false,
-		"a lab has no Prometheus operator"},
+	{[]string{"prometheus.podMonitor.enabled", "prometheus.serviceMonitor.enabled",
+		"prometheus.prometheusRule.enabled"}, false, "a lab has no Prometheus operator"},
 	{[]string{"loadBalancerClass"}, nil, "the lab's Services name no class"},
 	{[]string{"speaker.memberlist.mlBindAddrOverride"}, nil, "the nodes' addresses are the lab's"},
 	{[]string{"rbac.create", "speaker.serviceAccount", "controller.serviceAccount"}, nil,
@@ -158,8 +158,8 @@ func replace(values map[string]any, versions []string) (replaced []chart.Replace
 		for _, s := range (Release{Version: version, Values: values}).Settings() {
 			was, there := chart.Get(values, s.Path)
 			if there && fmt.Sprint(was) != fmt.Sprint(s.Value) {
-				shown := chart.Shown(s.Path, was)
-				replaced = append(replaced, chart.Replacement{Users: true, Path: s.Path, Was: shown, Is: chart.Text(s.Value), Why: s.Why})
+				replaced = append(replaced,
+					chart.Replacement{Users: true, Path: s.Path, Was: chart.Shown(s.Path, was), Is: chart.Text(s.Value), Why: s.Why})
 				chart.Set(values, s.Path, s.Value)
 			}
 		}

@@ -134,7 +134,8 @@ var environment = []string{
 	"unauthorized", "forbidden", "too many requests", "etcdserver:", "server is currently unable", "could not find the requested resource",
 	// The operator's types, caches of the API server, mounts, and the node's address.
 	"unable to find all cilium crds", "failed to wait for cache", "panic in kubernetes runtime", "unable to mount bpf", "mount info",
-	"node ip not available", "timed out", "due to timeout", "timeout while", "timeout exceeded", "deadline exceeded", "context canceled",
+	"node ip not available", "timed out", "due to timeout", "timeout while", "timeout exceeded", "deadline exceeded",
+	"context canceled",
 	// iptables, its lock and the kernel's modules: pkg/datapath/iptables, pkg/modules.
 	"xtables lock", "another app is currently holding", "iptables command", "exit status", "kernel modules",
 	"modules could not be initialized",

@@ -200,8 +200,9 @@ var others = []struct {
 	}},
 	{"a lab's nodes are smaller", []string{"resources", "initResources", "cni.resources", "operator.resources", "bpf.mapDynamicSizeRatio"}},
 	{"a lab has no such volumes and images", []string{
-		"extraVolumes", "extraVolumeMounts", "extraHostPathMounts", "extraContainers", "extraInitContainers", "operator.extraVolumes",
-		"operator.extraVolumeMounts", "operator.extraHostPathMounts", "operator.extraContainers", "operator.extraInitContainers",
+		"extraVolumes", "extraVolumeMounts", "extraHostPathMounts", "extraContainers", "extraInitContainers",
+		"operator.extraVolumes", "operator.extraVolumeMounts", "operator.extraHostPathMounts", "operator.extraContainers",
+		"operator.extraInitContainers",
 	}},
 	{"a lab's nodes have their files and mounts in the usual places", []string{
 		"cgroup", "sysctlfix", "bpf.root", "bpf.autoMount", "cni.binPath", "cni.confPath", "cni.hostConfDirMountPath", "cni.logFile",
@@ -228,8 +229,8 @@ func (a *adapter) nodes() {
 	a.remove("it is detected from the lab's own devices", "MTU")
 	for _, mode := range []string{"native", "best-effort"} {
 		if a.equals("loadBalancer.acceleration", mode) {
-			a.set("loadBalancer.acceleration", "disabled", "the lab's devices are veth pairs, "+
-				"which lose what XDP sends back to where it came from, such as all packets to Services with backends on other nodes")
+			a.set("loadBalancer.acceleration", "disabled", "the lab's devices are veth pairs, which lose "+
+				"what XDP sends back to where it came from, such as all packets to Services with backends on other nodes")
 		}
 	}
 	if a.equals("policyEnforcementMode", "always") {
@@ -256,9 +257,10 @@ func (a *adapter) nodes() {
 
 // ofMachine are keys of cilium-config, and flags, that name what a cluster's machines have.
 var ofMachine = []string{
-	"mtu", "bpf-lb-acceleration", "ipv6-range", "ipv4-range", "enable-ipv6", "ipv6-native-routing-cidr", "cluster-pool-ipv6-cidr",
-	"cluster-pool-ipv6-mask-size", "k8s-api-server", "k8s-api-server-urls", "k8s-kubeconfig-path", "cgroup-root", "bpf-root",
-	"ipv4-node", "ipv6-node", "state-dir", "lib-dir", "egress-masquerade-interfaces", "node-port-range", "enable-k8s", "config-dir",
+	"mtu", "bpf-lb-acceleration", "ipv6-range", "ipv4-range", "enable-ipv6", "ipv6-native-routing-cidr",
+	"cluster-pool-ipv6-cidr", "cluster-pool-ipv6-mask-size", "k8s-api-server", "k8s-api-server-urls",
+	"k8s-kubeconfig-path", "cgroup-root", "bpf-root", "ipv4-node", "ipv6-node", "state-dir", "lib-dir",
+	"egress-masquerade-interfaces", "node-port-range", "enable-k8s", "config-dir",
 }
 
 var ofLab = []string{"devices", "direct-routing-device",
@@ -509,10 +511,10 @@ var decide = []struct {
 	path   string
 	values []string
 }{
-	{"node port", []string{"kubeProxyReplacement", "loadBalancer", "nodePort", "externalIPs", "bpf.masquerade", "bpf.datapathMode",
-		"routingMode", "tunnelProtocol", "autoDirectNodeRoutes"}},
-	{"LoadBalancer address", []string{"kubeProxyReplacement", "loadBalancer", "nodePort", "bpf.masquerade", "bpf.datapathMode",
-		"routingMode", "tunnelProtocol", "bgpControlPlane"}},
+	{"node port", []string{"kubeProxyReplacement", "loadBalancer", "nodePort", "externalIPs", "bpf.masquerade",
+		"bpf.datapathMode", "routingMode", "tunnelProtocol", "autoDirectNodeRoutes"}},
+	{"LoadBalancer address", []string{"kubeProxyReplacement", "loadBalancer", "nodePort", "bpf.masquerade",
+		"bpf.datapathMode", "routingMode", "tunnelProtocol", "bgpControlPlane"}},
 	{"cluster IP", []string{"kubeProxyReplacement", "loadBalancer.algorithm", "socketLB", "bpf.lbSock"}},
 	{"->outside", []string{"enableIPv4Masquerade", "bpf.masquerade", "ipMasqAgent", "egressGateway", "hostFirewall", "routingMode"}},
 	{"outside->", []string{"bgpControlPlane", "hostFirewall", "routingMode", "endpointRoutes", "bpf.hostLegacyRouting", "bpf.datapathMode"}},
