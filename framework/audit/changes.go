@@ -85,18 +85,18 @@ func (c *Changes) Take(reads []snapshot.Snapshot, r Result, unreadable error) []
 }
 
 // differences returns the events of items that came, in their order, and of items that went, by name. It updates state.
-func differences[T any](state map[string]T, now []T, name func(T) string, event func(came bool, item T) Event) (events []Event) {
+func differences[T any](state map[string]T, now []T, came, gone string, name func(T) string, event func(what string, item T) Event) (events []Event) {
 	there := map[string]bool{}
 	for _, one := range now {
 		there[name(one)] = true
 		if _, was := state[name(one)]; !was {
-			events = append(events, event(true, one))
+			events = append(events, event(came, one))
 		}
 		state[name(one)] = one
 	}
 	for _, n := range sorted(state) {
 		if !there[n] {
-			events = append(events, event(false, state[n]))
+			events = append(events, event(gone, state[n]))
 			delete(state, n)
 		}
 	}
@@ -104,15 +104,16 @@ func differences[T any](state map[string]T, now []T, name func(T) string, event 
 }
 
 func (c *Changes) sources(at time.Time, unread []snapshot.Missing) []Event {
-	return differences(c.unread, unread, func(m snapshot.Missing) string { return m.Source }, func(came bool, m snapshot.Missing) Event {
-		what := map[bool]string{true: SourceUnread, false: SourceRead}[came]
+	source := func(m snapshot.Missing) string { return m.Source }
+	return differences(c.unread, unread, SourceUnread, SourceRead, source, func(what string, m snapshot.Missing) Event {
 		return Event{Time: at, What: what, Source: m.Source, Why: m.Reason}
 	})
 }
 
 func (c *Changes) judging(at time.Time, gaps []detect.Gap) []Event {
-	return differences(c.gaps, gaps, func(g detect.Gap) string { return g.Says }, func(came bool, g detect.Gap) Event {
-		return Event{Time: at, What: map[bool]string{true: GapCame, false: GapGone}[came], Gap: &g}
+	says := func(g detect.Gap) string { return g.Says }
+	return differences(c.gaps, gaps, GapCame, GapGone, says, func(what string, g detect.Gap) Event {
+		return Event{Time: at, What: what, Gap: &g}
 	})
 }
 

@@ -40,7 +40,8 @@ func (e *Execution) planLanes(chosen []framework.Variant) {
 		second := &lane{scope: report.SecondLabScope, scenario: *e.options.Second}
 		first.variants, second.variants = e.divide(chosen)
 		for i, v := range second.variants {
-			second.variants[i], _ = each.First(second.scenario.Variants, func(o framework.Variant) bool { return o.Name == v.Name })
+			hasName := func(o framework.Variant) bool { return o.Name == v.Name }
+			second.variants[i] = second.scenario.Variants[slices.IndexFunc(second.scenario.Variants, hasName)]
 		}
 		e.parallel = newParallel()
 		e.parallel.apart = true
@@ -62,7 +63,8 @@ func (e *Execution) sideBySide(chosen []framework.Variant) bool {
 		!slices.ContainsFunc(chosen, func(v framework.Variant) bool { return v.Script().Trials != nil })
 }
 
-// divide divides variants among two labs, with about the same number of steps. The first variant is on the first lab.
+// divide divides variants among two labs, with about the same number of steps. The first variant is on the first lab. The order
+// is kept.
 func (e *Execution) divide(chosen []framework.Variant) (first, second []framework.Variant) {
 	steps := func(v framework.Variant) int {
 		all := 0

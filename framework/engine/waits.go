@@ -96,7 +96,8 @@ func (v *variantRun) untilExpected(ctx context.Context, expected []framework.Fin
 	})
 }
 
-// untilWatched waits until the outcome of every packet up to a moment is known, and for a poll since that moment.
+// untilWatched waits until the outcome of every packet up to a moment, which may be in the future, is known, and
+// for a poll since that moment.
 func (v *variantRun) untilWatched(ctx context.Context, until time.Time) error {
 	if err := v.UntilKnown(ctx, until); err != nil {
 		return err

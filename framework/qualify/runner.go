@@ -310,11 +310,13 @@ func (r *Runner) Resume(dir string) error {
 	for n := range r.inputs.Incidents {
 		now := &r.inputs.Incidents[n]
 		then, _ := each.First(was.Incidents, func(i Incident) bool { return i.Name == now.Name })
-		for seen, earlier := range map[*Seen]Seen{&now.From: then.From, &now.To: then.To} {
-			if earlier.Verdict != "" && !earlier.Known { // other versions may be available, or build, by now
-				*seen = earlier
+		resume := func(seen *Seen, before Seen) {
+			if before.Verdict != "" && !before.Known { // other versions may be available, or build, by now
+				*seen = before
 			}
 		}
+		resume(&now.From, then.From)
+		resume(&now.To, then.To)
 	}
 	if was.Upgrade.Measures != nil && was.Upgrade.Why == "" && was.Settings == r.inputs.Settings { // or it is measured again
 		r.inputs.Upgrade = was.Upgrade
@@ -597,7 +599,8 @@ func (r *Runner) keep(ctx context.Context, p Parts, err error) error {
 	return nil
 }
 
-// onlyNotPublished returns err if the version itself is not published, and nil if it is a module that it requires.
+// onlyNotPublished returns err if the version itself is not published, and nil if it is a module that it requires:
+// one image alone may need that.
 func onlyNotPublished(err error) error {
 	if missing, ok := errors.AsType[*images.NotPublishedError](err); ok && !missing.Required {
 		return err

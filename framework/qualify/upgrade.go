@@ -48,7 +48,8 @@ func (s stage) rollout(m upgrade.Measures) *upgrade.Rollout {
 	return m.Upgrade
 }
 
-// own is a path in a phase without the packets of the restart in its middle. Its gaps are the whole phase's gaps.
+// own is a path in a phase without the packets of the restart in its middle: the restart is judged by its own row. Its
+// gaps are the whole phase's gaps.
 func (s stage) own(m upgrade.Measures, p upgrade.Path) upgrade.Path {
 	rollout := s.rollout(m)
 	if s.afterChange || rollout == nil || rollout.Restart == nil {

@@ -122,7 +122,8 @@ func labOf(l *kindlab.Lab, log *slog.Logger) engine.Lab {
 	return lab{l, log}
 }
 
-// Down also removes the second lab of an interrupted run. It does not remove an adopted lab, which restores itself.
+// Down also removes the second lab of an interrupted run. It removes no lab of other tools: an
+// adopted one restores itself, any other stays as it is.
 func (l *labs) Down(ctx context.Context, s framework.Scenario) error {
 	if l.Adopted != nil {
 		return nil

@@ -35,8 +35,8 @@ type layer2 struct {
 	local bool
 }
 
-// Endpoints at the Services' addresses. The pod of byARP is on the control plane, which does not answer; the pod of
-// byARPLocal is on a node that answers.
+// Endpoints at the Services' addresses. The pod of byARP is on the control plane, so that it is behind the link of
+// no node that answers; the pod of byARPLocal is on a node that answers.
 const (
 	byARP      = "address by ARP"
 	byARPLocal = "address by ARP, policy Local"

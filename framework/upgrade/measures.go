@@ -154,7 +154,8 @@ type Router struct {
 	Polls int `json:"looks"`
 	Due   int `json:"looks_due"`
 	// Withdrawals are prefixes that were withdrawn, even for a time. NextHops are prefixes whose next hops changed. Resets
-	// are neighbours whose sessions went down. TwoOrigins are prefixes that a second node announced.
+	// are neighbours whose sessions went down. TwoOrigins are prefixes that more than one node
+	// announced at once, and at most one node before.
 	Withdrawals []string `json:"withdrawals"`
 	NextHops    []string `json:"next_hops"`
 	Resets      []string `json:"resets"`

@@ -284,7 +284,8 @@ func (c connection) String() string {
 	return fmt.Sprintf("a connection to %s: %s", c.to, cmp.Or(c.said, what))
 }
 
-// silentFor is how many connections in a row must fail before an address has no endpoint: a single one may be slow.
+// silentFor is how many connections in a row must get no answer, where none is refused, before an address has no
+// endpoint: a single one may be slow.
 const silentFor = 3
 
 // leadsTo reports whether an endpoint is behind the address: it answered the connection or, without tracking, any

@@ -144,7 +144,8 @@ func (j *Judge) recovers(r framework.Remedy, part history.StepView, began, appli
 // errNotDone marks a part of a step that was not carried out.
 var errNotDone = errors.New("not done")
 
-// staysBack asserts that there are no active findings, and that no running probe lost packets until then.
+// staysBack asserts, after traffic has recovered, that there are no active findings, and that no running probe lost
+// packets until then.
 func (j *Judge) staysBack(part history.StepView, began, clean time.Time, entry *report.Remedy) (history.View, error) {
 	v, m, there := part.At(history.NoFindings, "")
 	if !there {
