@@ -9,8 +9,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// announcing are the sources that say which ranges of pods a node is to announce. Only where
-// peering is observed they are read: in a lab its topology says that.
+// announcing are the sources that say which pod ranges a node is to announce. In a lab (Declared) the topology says
+// that, and they are not read.
 func (p Peering) announcing() []snapshot.Source {
 	if p == Declared {
 		return nil
@@ -26,33 +26,33 @@ const (
 	noPeer        = "no BGPPeer of Calico gives the node a peer of that family outside of the cluster"
 )
 
-// intents are what objects say of what nodes announce.
+// intents are what objects say that nodes announce.
 type intents struct {
-	// cilium are the nodes for which Cilium's BGP is configured, and metalLB those that MetalLB
-	// announces from. idle has the reason why a node is left out if a configuration of that CNI selects no node.
+	// cilium are the nodes for which Cilium's BGP is configured, metalLB the nodes that MetalLB announces from. idle
+	// has the reasons (notSelected, noPeer) that may be a fault, because a configuration of the CNI selects no node.
 	cilium  map[string]*ciliumIntent
 	metalLB map[string]bool
 	idle    map[string]bool
-	// announced are Cilium's pools that some node announces, and unselected those of an
-	// advertisement that no peer selects.
+	// announced are the pools of Cilium that some node announces, unselected the pools of advertisements that no peer
+	// selects.
 	announced, unselected map[poolOf]bool
-	// inside are the pools of Calico that are not exported. peered are the nodes that have peers outside of
-	// the cluster, true if no filter may keep ranges back from one; filtered: one may. reflected are the nodes
-	// with peers inside, which tell their ranges to others.
+	// inside are the pools of Calico, true if a pool is not exported. peered are the nodes with a peer outside of the
+	// cluster, true if one of these peers has no filter that may keep ranges back; filtered is set if any peer has
+	// one. reflected are the nodes with peers inside of the cluster, which pass their ranges on.
 	inside    map[string]bool
 	peered    map[nodeFamily]bool
 	reflected map[string]bool
 	filtered  bool
-	// nodeRanges is set if kube-router runs, which announces nodes' ranges to peers of settings that are not read, or if
-	// an object of Antrea or frr-k8s has nodes announce them.
+	// nodeRanges is set if kube-router, Antrea or frr-k8s announces the nodes' ranges. kube-router's peers are not
+	// read.
 	nodeRanges bool
 }
 
 type ciliumIntent struct {
-	// pools are those that it announces. The one without a name are the ranges in podCIDRs.
+	// pools are the pools that the node announces. The pool without a name is the ranges in podCIDRs.
 	pools map[poolOf]bool
-	// ipv6 is set if it is known what it announces of IPv6, and silent if its peers select no
-	// advertisement at all.
+	// ipv6 is set if it is known which ranges of IPv6 the node announces, silent if its peers select no advertisement
+	// at all.
 	ipv6, silent bool
 }
 
@@ -145,8 +145,8 @@ func (i intents) addCilium(b snapshot.BGPAdvertisement) {
 	}
 }
 
-// declared returns what the objects of the CNI say of a node's range: that it is announced, or why
-// it is not. With neither they say nothing. Calico's sessions carry their own family alone.
+// declared returns what the objects of the CNI say of a node's range: that it is announced, or why it is not. It
+// returns neither if they say nothing. A session of Calico carries only the family of its addresses.
 func (v *view) declared(node string, p netip.Prefix) (yes bool, why string) {
 	i, pool := v.intents(), v.poolOf(p)
 	switch {
@@ -176,23 +176,23 @@ func (v *view) declared(node string, p netip.Prefix) (yes bool, why string) {
 // leftOut reports whether a reason why a range is not announced is that its node has no BGP with routers.
 func leftOut(why string) bool { return why == notSelected || why == noPeer }
 
-// reflects reports whether a node of Calico has a peer outside of the cluster for a range whose owner has none: it
-// announces the ranges of its mesh.
+// reflects reports whether a node of Calico announces another node's range: the owner has no peer outside of the
+// cluster, and the node has one.
 func (v *view) reflects(node, owner string, p netip.Prefix) bool {
 	_, why := v.declared(owner, p)
 	_, peered := v.intents().peered[nodeFamily{node, !p.Addr().Is4()}]
 	return why == noPeer && peered
 }
 
-// lostReflection reports whether a range of a node without a peer outside may have been lost between the nodes: the
-// node tells it to others, which have such a peer.
+// lostReflection reports whether a range may have been lost between the nodes: its node has no peer outside of the
+// cluster, and passes the range to nodes that have one.
 func (v *view) lostReflection(node string, p netip.Prefix) bool {
 	i := v.intents()
 	return i.reflected[node] && slices.ContainsFunc(v.Nodes.Items, func(n snapshot.Node) bool { return v.reflects(n.Name, node, p) })
 }
 
-// strays are the families, by whether they are IPv4, of which a router has learned a range of a node that is
-// left out: others announce it, such as route reflectors.
+// strays are the families (true: IPv4) in which a router has learned a range although its node is left out: another
+// node announces it, such as a route reflector.
 func (v *view) strays(r *router) map[bool]bool {
 	all := map[bool]bool{}
 	for p := range v.origins.All() {
@@ -205,17 +205,16 @@ func (v *view) strays(r *router) map[bool]bool {
 	return all
 }
 
-// lostAdvertisement reports whether a range that a node of Cilium is not to announce may have been lost by
-// a change of labels or objects, and not left out by intent: others of its pool are announced, an
-// advertisement of them is selected by no peer, or the node's peers select nothing.
+// lostAdvertisement reports whether a node of Cilium may fail to announce a range because of a change of labels or
+// objects, and not by intent: another range of its pool is announced, no peer selects an advertisement of the pool,
+// or the node's peers select nothing.
 func (v *view) lostAdvertisement(node string, p netip.Prefix) bool {
 	i, pool := v.intents(), v.poolOf(p)
 	return i.announced[pool] || i.unselected[pool] || v.learned()[pool] || i.cilium[node].silent
 }
 
-// speaksForOthers reports whether a node may announce Services by another program than the one
-// that announces its pods, or by settings of the node alone: then those Services say nothing
-// about its pods.
+// speaksForOthers reports whether a node may announce Services by another program than its pods, or by settings of
+// the node alone. Then the Services that it announces say nothing about its pods.
 func (v *view) speaksForOthers(node string) bool {
 	return v.layer == ciliumLayer || !v.BGPAdvertisements.Read || v.intents().metalLB[node]
 }

@@ -36,9 +36,8 @@ func Run(detectors []Detector, history []snapshot.Snapshot) []Finding {
 // History is the time that the snapshots for a Detector should span. More is harmless.
 const History = 30 * time.Second
 
-// flowHistory is the time that flows and sockets, of which there may be thousands, must span.
-// Of the snapshots that are at least so much older than the last one, detectors read them in
-// the newest only.
+// flowHistory is the time that flows and sockets must span. There may be thousands of them: of the snapshots that are
+// at least this much older than the last one, only the newest keeps them.
 const flowHistory = 2 * time.Second
 
 // Forget removes, in place, the flows and sockets of older snapshots, which no detector
@@ -122,9 +121,8 @@ func (f Finding) ID() ID {
 	}
 }
 
-// Concerns reports whether a statement is about the object of a finding, or a rule of its owner
-// that names the object; if the object is a program, also whether it is about the node that the
-// program runs on.
+// Concerns reports whether a statement is about the object of a finding, or is a rule of the owner that names the
+// object. If the object is a program, a statement about its node counts as well.
 func (f Finding) Concerns(st snapshot.Statement) bool {
 	object := f.Object.String()
 	_, prefix := f.Object.Prefix()

@@ -25,10 +25,9 @@ const endpointSettle = 3 * time.Second
 // one, unless the Service proxy deletes the entry. A terminating endpoint that still serves
 // is one. An entry without new packets ends by itself, and is no finding.
 //
-// A difference that is younger than endpointSettle is pending, and so is one of which no earlier
-// snapshot tells whether packets still arrive, because there is none or because the connections
-// were not read. Node ports and external addresses are not
-// examined, nor are proxies without connection tracking.
+// A difference is pending while it is younger than endpointSettle, or while no earlier snapshot has the connections
+// and so tells whether packets still arrive. Node ports and external addresses are not examined, nor are proxies
+// without connection tracking.
 type GoneEndpoints struct{}
 
 func (GoneEndpoints) Name() string { return "gone-endpoints" }

@@ -68,8 +68,8 @@ type seenImage struct {
 	digest, template, node string
 }
 
-// pastImages lists what containers ran in any snapshot, each pod once for each image: in order of
-// snapshot, those of one snapshot in the order in which their pods were created.
+// pastImages lists what containers ran in any snapshot, each pod once for each image: in order of snapshot, and
+// within a snapshot in the order in which the pods were created.
 func pastImages(history []snapshot.Snapshot, x *Index) map[useKey][]seenImage {
 	type podImage struct{ uid, container, digest string }
 	known := map[podImage]bool{}
@@ -98,9 +98,8 @@ func pastImages(history []snapshot.Snapshot, x *Index) map[useKey][]seenImage {
 	return all
 }
 
-// architectures returns what tells the architecture of a node by its name: the newest snapshot
-// that has the Node, and for a node that none has the one that all others have. It is empty where
-// it is not known.
+// architectures returns a function that tells the architecture of a node: by the newest snapshot that has the Node.
+// For an unknown node it is the architecture of all others, or empty if these differ.
 func architectures(history []snapshot.Snapshot) func(node string) string {
 	known, kinds := map[string]string{}, map[string]bool{}
 	for _, s := range history {
@@ -204,8 +203,8 @@ func add(sets map[string]map[string]bool, key, value string) {
 	sets[key][value] = true
 }
 
-// routersWithout names the routers that lack a node's range, of those that are expected to
-// have it. It names none where that is unknown.
+// routersWithout names the routers that are expected to have a node's ranges and lack one. It names none if the
+// ranges are not known.
 func (v *view) routersWithout(node string) []string {
 	if !v.known {
 		return nil

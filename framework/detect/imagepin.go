@@ -11,8 +11,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// Kinds of findings of ImagePin. They are latent of what the network depends on, else hints: running pods are
-// not affected.
+// Kinds of findings of ImagePin. They are latent for programs that the network depends on, else hints: running pods
+// are not affected.
 const (
 	// Untagged: an image without tag and digest, which means latest.
 	Untagged = "untagged"
@@ -23,8 +23,8 @@ const (
 	MovedTag = "moved-tag"
 )
 
-// ImagePin finds images that a restart may replace, before one does. It examines the templates of
-// workloads, and pods that have none: static ones, and those without an owner.
+// ImagePin finds images that a restart may replace, before one does. It examines the templates of workloads, and pods
+// without a template: static pods, and pods without an owner.
 type ImagePin struct{}
 
 func (ImagePin) Name() string { return "image-pin" }
@@ -112,8 +112,8 @@ func (u imageUse) when() string {
 	return "when a pod starts"
 }
 
-// runningOtherThan returns the nodes that run something else under the image's
-// name, by what they run. A node whose status lacks the digest is left out.
+// runningOtherThan returns the nodes that run another image under the image's name, by its digest. A node whose
+// status lacks the digest is left out.
 func (u imageUse) runningOtherThan(digest string, x *Index) map[string][]string {
 	nodes := map[string][]string{}
 	for _, p := range u.pods {

@@ -14,15 +14,14 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// Index are snapshots in order of time, with what is made of them once for all detectors. It is
-// for one goroutine.
+// Index has snapshots in order of time, and what is computed of them once for all detectors. It is for one goroutine.
 type Index struct {
 	history  []snapshot.Snapshot
 	routings map[routerOf]*routing
 	digests  map[string]string // by image ID
 }
 
-// routerOf is a router by its name, and the place of the snapshot that it is of.
+// routerOf is a router's name, and the index of the snapshot that it is in.
 type routerOf struct {
 	name     string
 	snapshot int
@@ -85,7 +84,7 @@ func (vs views) now() *view { return vs[len(vs)-1]() }
 type view struct {
 	*lookup
 	peering Peering
-	// intended are the pod ranges. known is true if the objects that decide were read.
+	// intended are the pod ranges. known is true if the objects that decide them were read.
 	intended
 	known bool
 	nodes map[string]snapshot.Node
@@ -94,8 +93,8 @@ type view struct {
 	addresses map[netip.Addr]string
 	// allocations are the nodes that have a range in Node.spec.podCIDRs.
 	allocations map[netip.Prefix]string
-	// routers are in the order of the snapshot. own are their addresses, below those of those that are no
-	// spines, and nodeAS the AS of neighbours that are nodes.
+	// routers are in the order of the snapshot. own are the routers' addresses, true in below unless the router is a
+	// spine. nodeAS are the AS numbers of neighbours that are nodes.
 	routers    []*router
 	own, below map[netip.Addr]bool
 	nodeAS     map[uint32]bool
@@ -156,8 +155,8 @@ func newView(s snapshot.Snapshot, p Peering, routingOf func(snapshot.Router) *ro
 	return v
 }
 
-// addressed is a router with an address of the node in place of the link-local address of a neighbour on an
-// interface (BGP unnumbered), whose router ID is that address.
+// addressed is a router with nodes' addresses in place of the link-local addresses of neighbours on interfaces (BGP
+// unnumbered). The neighbour's router ID tells the node's address.
 func (v *view) addressed(r snapshot.Router) snapshot.Router {
 	by := map[netip.Addr]netip.Addr{}
 	for _, n := range r.Neighbors.Items {
@@ -199,33 +198,32 @@ type router struct {
 	peers    map[string]bool
 	from     map[string][]netip.Addr // addresses of nodes that are neighbours
 	sessions map[string]snapshot.Neighbor
-	// ended are neighbours whose session is not up, and filters the nodes whose prefixes a filter may refuse
-	// without counting them.
+	// ended are the neighbours whose session is not up, filters the nodes whose prefixes a filter may refuse without
+	// counting them.
 	ended   map[netip.Addr]bool
 	filters map[string]bool
-	// down is set if a session with a node is not up, or with anybody where no neighbour is a node,
-	// and rejects are the nodes from which the router gets more than it accepts.
+	// down is set if a session with a node is not up, or any session if no neighbour is a node. rejects are the nodes
+	// from which the router gets more prefixes than it accepts.
 	down    bool
 	rejects map[string]bool
-	// untold are nodes of whose session it is not told whether it is up, as in a table dump.
+	// untold are the nodes whose session may be up or not: the router does not tell, as in a table dump.
 	untold map[string]bool
-	// as are the AS of all neighbours, and nodeAS those of nodes.
+	// as has the AS of each neighbour, nodeAS the AS numbers of neighbours that are nodes.
 	as     map[netip.Addr]uint32
 	nodeAS map[uint32]bool
 	// leads are the ways of BGP that lead to each node.
 	leads    func() map[string][]*way
 	families func() map[bool]*family
-	// aggregates are what a spine has learned that includes pod ranges.
+	// aggregates are the prefixes that a spine has learned and that include pod ranges.
 	aggregates func() *bart.Table[aggregate]
-	// farther are the families, by whether they are IPv4, of which it has learned a range whose node is
-	// none of its neighbours.
+	// farther are the families (true: IPv4) in which it has learned a range whose node is none of its neighbours.
 	farther func() map[bool]bool
 	strays  func() map[bool]bool
-	// above are the neighbours and next hops that it has a default route from: what they announce
-	// besides may be anybody's.
+	// above are the neighbours and next hops that it has a default route from. Their other routes may come from
+	// anywhere.
 	above func() map[netip.Addr]bool
-	// connected are its own links, links those on which a node is a BGP neighbour, and nodeLinks those with a
-	// node.
+	// connected are the router's own links, links the ones with a node that is a BGP neighbour, nodeLinks the ones
+	// with any node.
 	connected, links, nodeLinks func() *bart.Lite
 }
 
@@ -312,11 +310,11 @@ func (r *router) linksWith(addresses iter.Seq[netip.Addr]) *bart.Lite {
 	return &links
 }
 
-// family is what nodes announce to a router by BGP of IPv4, or of IPv6: those that announce pods' ranges, and those that
-// announce other prefixes.
+// family is what nodes announce to a router by BGP, of IPv4 or of IPv6: pods are the nodes that announce pod ranges,
+// others the nodes that announce other prefixes.
 type family struct {
 	pods, others map[string]bool
-	crossed      bool // some are announced over sessions between addresses of the other family
+	crossed      bool // some prefix is announced over a session between addresses of the other family
 }
 
 func (v *view) familiesOf(r *router) map[bool]*family { // by whether it is IPv4

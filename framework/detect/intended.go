@@ -22,8 +22,7 @@ type intended struct {
 	// one node; where one has more, two objects claim it.
 	origins *bart.Table[[]origin]
 	ranges  map[string][]netip.Prefix
-	// pools are the names of the pools that ranges are of. A range without one is of none, or
-	// its pool is not known.
+	// pools are the names of the ranges' pools. A range without a name has no pool, or its pool is not known.
 	pools map[netip.Prefix]string
 	// lent are addresses that another node than the owner of their range uses and announces.
 	lent map[netip.Addr]string
@@ -43,11 +42,10 @@ const (
 	nodeLayer   = "Node"
 )
 
-// podRanges are the nodes' pod ranges by the CNI's own allocation: Cilium's CiliumNodes, with
-// the ranges that they have of pools, else Calico's blocks, else Node.spec.podCIDRs, which
-// kube-router, Flannel and others use. Where peering is observed, it is the first of these that most pods
-// have their addresses from: objects of another CNI may be left over, or it is chained. It returns false if
-// the source that decides was not read.
+// podRanges are the nodes' pod ranges by the CNI's own allocation: CiliumNodes, with their ranges of pools, else
+// Calico's blocks, else Node.spec.podCIDRs, which kube-router, Flannel and others use. With Observed it is the first
+// of these in which most pods have their addresses: objects of another CNI may be left over, or it is chained. It
+// returns false if the source that decides was not read.
 func podRanges(s snapshot.Snapshot, peering Peering) (intended, bool) {
 	known := s.Nodes.Read && s.CiliumNodes.Read
 	var all []intended

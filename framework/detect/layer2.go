@@ -31,11 +31,11 @@ const (
 // announces the address by itself (gratuitous ARP), several times.
 const layer2Within = 3 * time.Second
 
-// Layer2 compares which node announces the addresses of Services on a link, as MetalLB and Cilium say, with the
-// stations to which routers send what is for them. An entry of a neighbour table counts if the router's FIB
-// sends by it, and is judged if the same interface has an address of the announcing node: then the node's
-// MAC is known there, and a proxy that answers for all of them is no other station. Without those
-// who announce, routers are compared with each other.
+// Layer2 compares the node that announces the address of a Service on a link, as MetalLB and Cilium say, with the
+// station to which routers send packets for it. An entry of a neighbour table counts if the router's FIB sends by it,
+// and if the same interface has an address of the announcing node. Then the node's MAC is known there, and a proxy
+// that answers for all addresses is not taken for another station. If nothing says who announces, routers are
+// compared with each other.
 type Layer2 struct{}
 
 func (Layer2) Name() string { return "layer2" }
@@ -67,7 +67,7 @@ func (d Layer2) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 
 type links struct {
 	*view
-	// at are the Services with an address, those that have endpoints.
+	// at are the Services with ready endpoints, by address.
 	at      map[netip.Addr][]service
 	entries map[netip.Addr][]linkEntry
 }
@@ -97,8 +97,8 @@ func linksOf(v *view) *links {
 	return l
 }
 
-// read adds the entries by which a router sends: those on an interface to which its FIB has the narrowest
-// route to the address, without a gateway.
+// read adds the entries by which a router sends packets: the interface of an entry is that of the narrowest route to
+// the address in the FIB, which has no gateway.
 func (l *links) read(r snapshot.Router) {
 	var of bart.Lite
 	table := slices.DeleteFunc(slices.Clone(r.Links.Items), func(n snapshot.LinkNeighbor) bool { return n.MAC == "" })

@@ -14,8 +14,8 @@ const (
 	arped                = "10.66.4.128"
 )
 
-// answering is a snapshot of two nodes, of which worker1 announces the address of a Service on the link of both
-// routers, as MetalLB says and the routers have it.
+// answering is a snapshot of two nodes. worker1 announces the address of a Service on the link of both routers, as
+// MetalLB says and as the routers' neighbour tables have it.
 func answering(after time.Duration) *world {
 	w := balanced(after).eachNode(func(n *snapshot.Node) { n.Ready = true })
 	w.L2Announcements = snapshot.List[snapshot.L2Announcement]{Read: true, Items: []snapshot.L2Announcement{{Service: "default/web", Node: "worker1"}}}

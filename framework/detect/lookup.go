@@ -103,14 +103,13 @@ func (l *lookup) proxy(node string) (p snapshot.Proxy, read bool) {
 	return p, false
 }
 
-// flowKey is what the flows of two snapshots have in common that are the same entry.
+// flowKey is equal for flows of two snapshots that are the same entry of connection tracking.
 type flowKey struct {
 	protocol           string
 	source, to, seenAs netip.AddrPort
 }
 
-// flow is the entry of a node that is the same as a flow, if the node has it. Read is false if the
-// node's flows were not read.
+// flow finds a flow among the entries of a node. Read is false if the node's flows were not read.
 func (l *lookup) flow(node string, f snapshot.Flow) (was snapshot.Flow, there, read bool) {
 	of := l.nats()[node]
 	if len(of) == 0 || !of[0].Flows.Read {
@@ -118,7 +117,7 @@ func (l *lookup) flow(node string, f snapshot.Flow) (was snapshot.Flow, there, r
 	}
 	if l.flows == nil || l.flowsNode != node {
 		l.flows, l.flowsNode = map[flowKey]snapshot.Flow{}, node
-		for _, g := range slices.Backward(of[0].Flows.Items) { // the first of those that are the same
+		for _, g := range slices.Backward(of[0].Flows.Items) { // of equal entries the first
 			l.flows[flowKey{g.Protocol, g.Source, g.Destination, g.SeenAs}] = g
 		}
 	}
@@ -126,9 +125,9 @@ func (l *lookup) flow(node string, f snapshot.Flow) (was snapshot.Flow, there, r
 	return was, there, true
 }
 
-// podRoutes are the routes of routers' kernels that are for the cluster's pods: they are inside the nodes' ranges
-// or Calico's pools, or lead to a node, or the router is said to get the pod ranges. A summary of the site, such as
-// 10.0.0.0/8, is not.
+// podRoutes are the routes of routers' kernels to the cluster's pods: a route inside the nodes' ranges or Calico's
+// pools, a route to a node, or any route of a router that gets the pod ranges as an operator says. A summary of the
+// site, such as 10.0.0.0/8, is none.
 func (l *lookup) podRoutes() *bart.Table[podRoute] {
 	var ranges bart.Lite
 	nodes := map[netip.Addr]bool{}

@@ -57,8 +57,8 @@ func (LostSelector) Detect(history []snapshot.Snapshot, _ *Index) (findings []Fi
 	return findings
 }
 
-// replaced reports whether other objects do what a selector that selects no node was to do. The peers of a
-// selector of Calico are replaced if each node that was to have them has others.
+// replaced reports whether other objects do what a selector that selects no node was to do. The peers of a selector
+// of Calico are replaced if each node that lacks them has other peers.
 func replaced(s snapshot.NodeSelection, all []snapshot.NodeSelection) bool {
 	if s.Field != peerSelector {
 		return slices.ContainsFunc(all, func(o snapshot.NodeSelection) bool {
@@ -84,7 +84,7 @@ func replaced(s snapshot.NodeSelection, all []snapshot.NodeSelection) bool {
 // peerSelector is the field by which a BGPPeer of Calico selects the nodes that are peers.
 const peerSelector = "spec.peerSelector"
 
-// vendor is one for both kinds of Cilium, of which the later replaces the earlier.
+// vendor is the same for both kinds of Cilium: the later kind replaces the earlier one.
 func vendor(s snapshot.NodeSelection) string {
 	if strings.HasPrefix(s.Kind, "Cilium") {
 		return "Cilium"

@@ -73,8 +73,8 @@ func with(all []missing, node string) []missing {
 	return each.Where(all, func(m missing) bool { return m.from == node || m.to == node })
 }
 
-// lackingSessions finds the nodes that lack sessions, though every address is right. Those that have been missing for
-// longer than sessions take to come up make an active finding of their node, the others a pending one.
+// lackingSessions finds the nodes that lack sessions although every address is right. A session that has been missing
+// for longer than sessions take to come up is in an active finding of its node, a younger one in a pending finding.
 func (a addressing) lackingSessions() (findings []Finding) {
 	all, since := a.lacking()
 	lasts := func(m missing) time.Duration { return a.now.Time.Sub(since[m.ends]) }
@@ -87,7 +87,7 @@ func (a addressing) lackingSessions() (findings []Finding) {
 	for node, sessions := range byCulprit(lasting, lasting) {
 		add(Active, node, fmt.Sprintf("more than %s", sessionGrace), "", sessions)
 	}
-	// If all stays as it is, they will be reported together with those that have lasted.
+	// Pending sessions are grouped as they will be once they are active, together with the lasting ones.
 	pending := each.Where(all, func(m missing) bool { return lasts(m) < sessionGrace })
 	for node, sessions := range byCulprit(pending, all) {
 		longest := slices.Max(each.Of(sessions, lasts))

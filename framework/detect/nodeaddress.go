@@ -48,8 +48,8 @@ const sessionGrace = 10 * time.Second
 // another design. A session that is missing is pending while it may still come up;
 // with a wrong address it is active at once, because it cannot come up.
 type NodeAddress struct {
-	// Peering: where it is only observed, kube-router's addresses are not compared. Its
-	// annotation for them is written by an operator who wants others.
+	// Peering: kube-router's addresses are compared in a lab alone (Declared). Elsewhere an operator who wants other
+	// addresses has written its annotation.
 	Peering Peering
 }
 
@@ -143,8 +143,8 @@ func (a addressing) claims(n snapshot.Node) []claim {
 	return all
 }
 
-// wrongAddresses are findings of claims that are none of the Node's
-// InternalIPs. Addresses of another family than those are not compared.
+// wrongAddresses finds claims that are none of the Node's InternalIPs. An address is compared only if the Node has an
+// InternalIP of its family.
 func (a addressing) wrongAddresses(n snapshot.Node) []Finding {
 	var findings []Finding
 	for _, c := range a.claims(n) {
@@ -232,8 +232,8 @@ func (a addressing) next(n snapshot.Node) []Finding {
 		n.Name, n.Calico.Address.Addr(), to, a.sayInterface(n, to), agent.Poll, method, and(n.InternalIPs), exits)}}
 }
 
-// added finds interfaces that appeared after boot. It is for nodes of which Calico's
-// choice cannot be predicted; why says for what reason.
+// added finds interfaces that appeared after boot. It is for nodes for which Calico's choice cannot be predicted; why
+// says for what reason.
 func (a addressing) added(n snapshot.Node, interfaces []snapshot.Interface, why string) []Finding {
 	var findings []Finding
 	for _, i := range interfaces {
@@ -333,9 +333,8 @@ func (a addressing) sayInterface(n snapshot.Node, addr netip.Addr) string {
 	return " (on none of its interfaces)"
 }
 
-// appeared reports whether an interface was added after the node had booted, and how
-// that is known: the reader saw it appear, or an earlier snapshot lacks it, or its
-// index is higher than that of the interface with the InternalIP.
+// appeared reports whether an interface was added after the node had booted, and how that is known: the reader saw it
+// appear, an earlier snapshot lacks it, or its index is higher than the index of the interface with the InternalIP.
 func (a addressing) appeared(n snapshot.Node, i snapshot.Interface) (how string, yes bool) {
 	const after = "appeared after boot"
 	if !i.Since.IsZero() {

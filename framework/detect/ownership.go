@@ -23,8 +23,8 @@ const (
 	// range whose owner was removed. Latent: no packets are lost until the range
 	// is allocated to another node or the removed machine is switched off.
 	AbsentNode = "absent-node"
-	// StaleRoute: a range of a node that a router reaches by sessions alone that are not up: graceful
-	// restart keeps the routes. Latent: no packets are lost until the restart time ends (Observed).
+	// StaleRoute: a router reaches a node's range only by sessions that are not up: graceful restart keeps the
+	// routes. Latent: no packets are lost until the restart time ends (Observed).
 	StaleRoute = "stale-route"
 	// TwinRange: two nodes own the same range. Each router prefers one of them, or shares
 	// the packets out between both, and pods of the other get nothing, or a part. Active if
@@ -92,7 +92,7 @@ func (d RouteOwnership) Detect(history []snapshot.Snapshot, x *Index) []Finding 
 type ownership struct {
 	views
 	now *view
-	// formers are answers of former.
+	// formers has the answers that former has given.
 	formers map[netip.Addr]string
 }
 
@@ -236,9 +236,9 @@ func (o ownership) misplaced() []Finding {
 	return findings
 }
 
-// harmless reports whether a router has a route to a range by way of its owner besides one to another (Observed):
-// of a mesh of Calico, or one that it prefers. Nodes of Calico announce ranges of nodes that have no peer outside.
-// An unknown neighbour may be of another cluster, or the owner itself.
+// harmless reports whether a router with a route to the wrong node also reaches the range by its owner (Observed): in
+// a mesh of Calico, or because it prefers the owner's route. Nodes of Calico announce ranges of nodes that have no
+// peer outside. An unknown neighbour may be of another cluster, or the owner itself.
 func (o ownership) harmless(r *router, w *way, p place) bool {
 	mesh := p.kind == WrongAnnouncer && o.now.layer == calicoLayer && w.protocol == snapshot.RouteBGP
 	unknown := p.kind == AbsentNode && p.to.name == "" && w.protocol == snapshot.RouteBGP
@@ -299,8 +299,8 @@ func (o ownership) stale() (findings []Finding) {
 	return findings
 }
 
-// twins finds ranges that two nodes own. One whose Node object was removed counts as long
-// as its own object claims the range: the allocator goes by that.
+// twins finds ranges that two nodes own. A node whose Node object was removed counts as long as its own object claims
+// the range, because the allocator goes by that object.
 func (o ownership) twins() []Finding {
 	var findings []Finding
 	for p, origins := range o.now.origins.All() {
@@ -382,9 +382,9 @@ func (o ownership) speaker(r *router, w *way) (speaker, bool) {
 	return speaker{address: w.neighbor}, stranger
 }
 
-// counts reports whether a node that a router reaches a prefix by may be one of this cluster.
-// One whose name is not known may be of another cluster with the same AS, and the same ranges in
-// Node.spec (Observed). A static route to a stranger counts if it is to a pod range.
+// counts reports whether the node by which a router reaches a prefix may be of this cluster. A node without a known
+// name may be of another cluster with the same AS and the same ranges in Node.spec (Observed). A static route to a
+// stranger counts if it is to a pod range.
 func (o ownership) counts(r *router, w *way, to speaker, p netip.Prefix) bool {
 	_, owned := o.now.owner(p)
 	if to.name == "" && w.protocol != snapshot.RouteBGP {

@@ -39,8 +39,8 @@ type world struct{ snapshot.Snapshot }
 
 func (w *world) run(d Detector) []Finding { return Run([]Detector{d}, []snapshot.Snapshot{w.Snapshot}) }
 
-// incident is the cluster of the incident, with nodes that announce their Node.spec.podCIDRs as
-// Cilium 1.11 does, or else those of their CiliumNode as 1.12 does. There is one pod in each range.
+// incident is the cluster of the incident. Its nodes announce the ranges in Node.spec.podCIDRs as Cilium 1.11 does,
+// or else the ranges of their CiliumNode as 1.12 does. There is one pod in each range.
 func incident(affected bool) *world {
 	w := &world{}
 	w.Time = start

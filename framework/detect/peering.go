@@ -21,24 +21,21 @@ const (
 	// Declared: each router that is read, of each node, as in a lab. Its topology says that
 	// the routers are the nodes' peers.
 	Declared Peering = iota
-	// Observed: by what is seen, for a cluster and routers of which nobody says that they are
-	// peers. A router is expected to have the range of a node unless one of the reasons below says
-	// why not: it has learned a pod range of this cluster by BGP, the node is one of its neighbours,
-	// ready, and announces pods' ranges, and the CNI's own objects do not keep the range back. Of a
-	// router of which somebody has said what it gets (snapshot.Router.Pods, Services) less is asked.
-	// A spine has the range inside an aggregate that it has learned from the cluster.
+	// Observed: the routes decide, because nobody says which routers are the nodes' peers. A router is expected to
+	// have a node's range if it has learned a pod range of this cluster by BGP, if the node is ready, is its
+	// neighbour and announces pod ranges, and if the CNI's own objects do not keep the range back; the reasons below
+	// are the exceptions. Less is asked of a router if an operator has said what it gets (snapshot.Router.Pods,
+	// Services). A spine has the range inside an aggregate that it has learned from the cluster.
 	//
-	// The same rule holds for every CNI. It goes by routes first, because the objects say which
-	// peers a node has, and not which of the routers that are read these are. Its price is
-	// that a router to which no node announces anything is not judged: Unjudged says so, and
-	// where that may be a fault (Gap.Open).
+	// The same rule holds for every CNI. It goes by routes first: objects say which peers a node has, but not which
+	// of the routers are these peers. Its price: a router to which no node announces anything is not judged. Unjudged
+	// says so, and whether that may be a fault (Gap.Open).
 	//
-	// A route to a node that does not own the range counts only where there is none to the
-	// owner: nodes with a mesh (Calico) announce each other's ranges as well. An unknown neighbour
-	// in the nodes' AS counts as a node that was removed only by a route to a pod range of this
-	// cluster: it may be a node of another one. A Service needs a route on some router only if a
-	// node that announces it is a neighbour of one, and a route that leads anywhere will do,
-	// because the node that announces it may be in another rack.
+	// A route to a node that does not own the range counts only if there is no route to the owner: nodes with a mesh
+	// (Calico) announce each other's ranges as well. An unknown neighbour in the nodes' AS may be a node of another
+	// cluster, so it counts as a removed node only for a route to a pod range of this cluster. A Service needs a
+	// route on some router only if a node that announces it is a neighbour of a router. It may lead anywhere, because
+	// that node may be in another rack.
 	Observed
 )
 
@@ -113,9 +110,9 @@ func (v *view) fromCluster(r *router, w *way, path *snapshot.Path) bool {
 		!r.above()[w.neighbor] && !r.above()[w.nextHop] && slices.ContainsFunc(path.ASPath, func(as uint32) bool { return v.nodeAS[as] })
 }
 
-// aggregated reports whether the narrowest aggregate of a spine that includes a pod range brings
-// packets to its pods: it comes from the cluster, or leads where the narrower route to the node
-// does. One from above, such as 10.0.0.0/8, need not. There is false if there is none.
+// aggregated reports whether the narrowest aggregate of a spine that includes a pod range brings packets to its pods:
+// it comes from the cluster, or leads where the narrower route to the node does. An aggregate from above, such as
+// 10.0.0.0/8, need not. There is false if no aggregate includes the range.
 func (v *view) aggregated(r *router, p netip.Prefix) (brings, there bool) {
 	prefix, a, there := r.aggregates().LookupPrefixLPM(p)
 	if !there || a.cluster {
@@ -143,8 +140,8 @@ func (v *view) announcesPods(p netip.Prefix) bool {
 	return slices.ContainsFunc(v.routers, func(r *router) bool { return v.hasPodsOf(r, p) })
 }
 
-// otherFamily reports whether routers have learned pod ranges of the other family than that of p, and of that
-// of p none: it may be announced by no node by intent.
+// otherFamily reports whether routers have learned pod ranges of the other family, and none of the family of p:
+// perhaps no node announces that family, by intent.
 func (v *view) otherFamily(p netip.Prefix) bool {
 	other := ipv4
 	if p.Addr().Is4() {
@@ -257,24 +254,23 @@ func (v *view) open(r *router, p netip.Prefix, why string) bool {
 		_, up := r.sessions[node]
 		return up || r.untold[node] || v.somewhere(p)
 	case notIPv6:
-		// Where the cluster announces its ranges of IPv4, those of IPv6 go the same way. Another
-		// router that has them tells that they are announced.
+		// A cluster that announces its ranges of IPv4 should announce its ranges of IPv6 as well. If another router
+		// has this range, it is announced.
 		ranged := slices.ContainsFunc(v.ranges[node], func(q netip.Prefix) bool { return q.Addr().Is4() })
 		return !v.somewhere(p) && (v.announcesPods(ipv4) || !ranged)
 	case notIPv4, noNeighbors, noSession, noFamily, noLinks, rejected, mayReject, tooOld:
 		return true
 	case noAggregate, fromAbove:
-		// A cluster that announces no pod ranges has none on any router, which a router that is
-		// no spine tells.
+		// A cluster that announces no pod ranges has none on any router: a router that is no spine shows that.
 		return !r.Neighbors.Read ||
 			slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool { return n.State != snapshot.SessionEstablished }) ||
 			v.announcesPods(p) || !slices.ContainsFunc(v.routers, func(o *router) bool {
 			return o.Role != snapshot.RoleSpine && len(o.peers) > 0 && complete(o.Router) && o.Neighbors.Read && o.readFor(p.Addr())
 		})
 	case noPodRange, noPodRangeV6:
-		// A cluster that announces no pod ranges has its sessions up, or none. One that is
-		// to announce them has another router that gets them, or objects that say so. A router
-		// that is beside the node and lacks what another one has may be meant to, or not.
+		// A cluster that announces no pod ranges has all its sessions up, or has no sessions. If it is to announce
+		// them, another router gets them, or objects say so. A router beside the node may lack what another router
+		// has by intent, or by a fault.
 		declared, _ := v.declared(node, p)
 		announced := v.somewhere(p) || declared || p.Addr().Is4() && r.rejects[node] || why == noPodRangeV6 && len(r.family(ipv4).pods) > 0
 		announced = announced || v.layer == calicoLayer && v.intents().filtered || v.layer == nodeLayer && v.intents().nodeRanges
@@ -318,8 +314,8 @@ func (r *router) amongNeighbors(n snapshot.Node) bool {
 
 func (r *router) readFor(a netip.Addr) bool { return a.Is4() && !r.NoIPv4 || !a.Is4() && r.IPv6 }
 
-// beside reports whether a node is a neighbour of a router, or on one of its links, or may be on
-// one because they are not known.
+// beside reports whether a node is a neighbour of a router, or on one of its links, or may be on one because the
+// links are not known.
 func (r *router) beside(n snapshot.Node) bool {
 	return r.peers[n.Name] || r.RIBOnly && len(r.peers) == 0 || slices.ContainsFunc(n.InternalIPs, r.connected().Contains)
 }
@@ -344,8 +340,8 @@ type Gap struct {
 	Says string `json:"says"`
 	// Open is set if it may be a fault.
 	Open bool `json:"open"`
-	// Reason is why nothing is judged. Routers are those concerned, and Of the nodes whose ranges are not
-	// judged, or the addresses of Services, separated by ", ".
+	// Reason is why nothing is judged, and Routers are the routers that are not judged. Of are the nodes whose
+	// ranges, or the Services' addresses, that are not judged, separated by ", ".
 	Reason  string `json:"reason,omitempty"`
 	Routers string `json:"routers,omitempty"`
 	Of      string `json:"of,omitempty"`
@@ -380,9 +376,9 @@ func blindness(routers []snapshot.Router) (all []Gap) {
 	})
 }
 
-// elsewhere are the nodes of whose routes a router has accepted some, and of whose routes its RIB
-// has none: they are in a table that is not read. BIRD has any number, GoBGP keeps the routes of
-// the clients of a route server apart, and a VRF has its own.
+// elsewhere are the nodes from which a router has accepted routes that its RIB lacks: they are in a table that is not
+// read. BIRD has any number of tables, GoBGP keeps the routes of a route server's clients apart, and a VRF has its
+// own.
 func (v *view) elsewhere(r *router) (nodes []string) {
 	for _, n := range r.Neighbors.Items {
 		node := v.addresses[n.Address]
@@ -394,9 +390,9 @@ func (v *view) elsewhere(r *router) (nodes []string) {
 	return each.Once(nodes)
 }
 
-// Unjudged returns what is not judged of the last snapshot (Observed): what the way in which routers
-// are read leaves unseen, and what routers lack without being expected to have it: addresses of
-// Services, and pod ranges, one gap for each router and reason.
+// Unjudged returns what is not judged of the last snapshot (Observed): what the way of reading routers leaves unseen,
+// and the Services' addresses and pod ranges that routers lack without being expected to have them, as one gap for
+// each router and reason.
 func (x *Index) Unjudged() []Gap {
 	s := x.history[len(x.history)-1]
 	if len(s.Routers) == 0 {

@@ -147,7 +147,7 @@ func dualStack(w *world) {
 	}
 }
 
-// withoutIPv6 ends the announcements of the ranges of IPv6, from that of a node on.
+// withoutIPv6 ends the announcements of ranges of IPv6, for the nodes of table from an index on.
 func withoutIPv6(from int, routers ...string) func(*world) {
 	return func(w *world) {
 		for i := from; i < len(table); i++ {
@@ -247,7 +247,7 @@ func TestObservedVRFs(t *testing.T) {
 	}
 }
 
-// What is active outside of a lab: the nodes whose ranges are unannounced.
+// The nodes whose ranges are unannounced, as an active finding outside of a lab.
 func TestObservedPeering(t *testing.T) {
 	const node1Range, node1IP = "10.5.112.0/24", "10.4.94.23"
 	withdrawn := func(w *world) { w.withdraw(node1Range, tors...) }
@@ -722,7 +722,7 @@ func TestObservedServicesAlone(t *testing.T) {
 	}
 }
 
-// Routes of BIRD in the FIB are those of its RIB, unless they lead elsewhere: then they are of a protocol static.
+// A route of BIRD in the FIB is the RIB's, unless it leads elsewhere: then it is of a protocol static.
 func TestRoutesOfBIRD(t *testing.T) {
 	for name, test := range map[string]struct {
 		prefix, via string

@@ -26,12 +26,11 @@ const NotPermitted = "not-permitted"
 // program that runs may not notice, because it has read what it asks for, and the API server
 // does not end a watch that it has accepted; one that starts does.
 //
-// What the charts grant is a table, made of the vendor's charts with their default values.
-// It has whole Cilium's agent, which is recognized by its image. A version is judged by what
-// all charts of its minor version that the table has grant: a rule that came or went within a
-// minor version is for others, such as the agents of the one before. Minor versions that the
-// table lacks, and images without a version, are not judged (Ungranted). A chart may still grant more than its program asks for. So the
-// finding is latent. It is active for a node whose pods a router has no route to.
+// What the charts grant Cilium's agent is a table, made of the vendor's charts with their default values. A version
+// is judged by what all charts of its minor version in the table grant: a rule that came or went within a minor
+// version is for other pods, such as the agents of the version before. Minor versions that the table lacks, and
+// images without a version, are not judged (Ungranted). The finding is latent, because a chart may grant more than
+// its program asks for. It is active for a node whose pods a router has no route to.
 type Permission struct {
 	// Peering says which routers are expected to have a route to a node's pods.
 	Peering Peering
@@ -139,8 +138,8 @@ func grants(image string) (rules []snapshot.Permission, name string, of []string
 	return rules, name, of
 }
 
-// program is what an image has, of the programs that the table has, and its version; empty if it has none of
-// them. Rancher's images have the vendor's name with hyphens.
+// program is the program of the table that an image has, and its version; empty if it has none. Rancher's images have
+// the vendor's name with hyphens.
 func program(image string) (name, version string) {
 	ref, _ := snapshot.ParseReference(image)
 	for known := range grantedBy() {
@@ -154,9 +153,8 @@ func program(image string) (name, version string) {
 // programs are the names of the containers in which the vendors' charts run the programs of the table.
 var programs = map[string]string{"cilium-agent": "cilium/cilium"}
 
-// Ungranted are the images of pods that run a program of which it is known what its charts grant, by the name of
-// the container or of the image, and whose version or image is none that the table has: their permissions
-// are not judged.
+// Ungranted are the images of pods whose permissions are not judged: the container's or the image's name tells that
+// it runs a program of the table, and the table lacks the image or its version.
 func (Permission) Ungranted(s snapshot.Snapshot) (images []string) {
 	for _, p := range s.PodImages.Items {
 		for _, c := range p.Containers {
@@ -169,7 +167,7 @@ func (Permission) Ungranted(s snapshot.Snapshot) (images []string) {
 	return each.Once(images)
 }
 
-// against is what of some permissions others include, or else lack, with one entry for each resource.
+// against are the permissions of some that others include, or else lack, with one entry for each resource.
 func against(some, others []snapshot.Permission, included bool) (all []snapshot.Permission) {
 	for _, p := range some {
 		for _, group := range p.Groups {

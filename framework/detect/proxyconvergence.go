@@ -45,14 +45,13 @@ const stuckFor = 5 * time.Second / 2
 // failedSettle is how long a difference lasts that a failed sync of nftables leaves: kube-proxy tries it again after 30 s.
 const failedSettle = time.Second
 
-// ProxyConvergence compares the tables of IPVS and of nftables that kube-proxies keep with Services and EndpointSlices.
-// A difference is a finding, an active one, when it has lasted for Settle and kube-proxy has
-// stopped: it has finished no sync for SlowSync, or in mode nftables, where it syncs on a change alone, none for
-// SlowSync since it had reason for one; all its syncs have failed; or it does not answer. It also is one when it has
-// lasted for twice Settle and two syncs were finished meanwhile, the second of which must have
-// begun after it. So neither a rollout nor a slow sync is one. Until then a difference is pending.
-// A Service without endpoints is no difference. In mode nftables a difference of failedSettle is one as well,
-// if kube-proxy counts a failed sync of the family since it began.
+// ProxyConvergence compares the tables of IPVS and of nftables that kube-proxies keep with Services and
+// EndpointSlices. A difference is pending at first: neither a rollout nor a slow sync is a fault. It is active once
+// it has lasted for DefaultSettle and kube-proxy has stopped: it does not answer, all its syncs have failed, or it
+// has finished none for SlowSync. In mode nftables, where it syncs on a change alone, SlowSync begins with the first
+// change since the last sync. It is also active once it has lasted for twice DefaultSettle and kube-proxy has
+// finished two syncs meanwhile, of which the second began after the difference; or for failedSettle, if kube-proxy in
+// mode nftables has counted a failed sync of the family meanwhile. A Service without endpoints is no difference.
 //
 // Where two goroutines wait for each other's answers, which never ends, a difference is active at
 // once. Two snapshots prove that: in both the same goroutines are in the same calls, and no sync
@@ -61,18 +60,16 @@ const failedSettle = time.Second
 // An old sync alone, and goroutines that wait, are latent findings: no connections
 // fail until a Service changes. They are active on a node that has differences.
 //
-// A node that gives packets to its own endpoints alone (internalTrafficPolicy Local) must have
-// those, and where endpoints are meant for some zones or nodes (topology hints) it needs some of
-// them. Endpoints that terminate serve where none is ready. Services that kube-proxy leaves to
-// another proxy are not examined, and neither are nodes whose kube-proxy is known to run in
-// another mode.
+// A node that gives packets to its own endpoints alone (internalTrafficPolicy Local) must have these, and of
+// endpoints that are meant for some zones or nodes (topology hints) it must have one. Endpoints that terminate serve
+// where none is ready. Services that kube-proxy leaves to another proxy are not examined, and neither are nodes whose
+// kube-proxy is known to run in another mode.
 type ProxyConvergence struct {
 	// SlowSync is how long a kube-proxy may go without finishing a sync before it counts as
 	// stopped; zero means DefaultSettle. It is for nodes on which a sync takes longer.
 	SlowSync time.Duration
-	// Except reports which Services, by namespace/name, are not examined; nil: all
-	// are. It is for those of a load that changes them without pause: on a healthy
-	// node too, some of them are always pending.
+	// Except reports which Services, by namespace/name, are not examined; nil: all are. It is for Services that a
+	// load changes without pause: on a healthy node too, some of them are always pending.
 	Except func(service string) bool
 }
 
@@ -82,11 +79,10 @@ func (ProxyConvergence) Reads() []snapshot.Source {
 	return []snapshot.Source{snapshot.Services, snapshot.EndpointSlices, snapshot.Proxies}
 }
 
-// Detect implements Detector. Findings are in order of node; those of one node begin with what is
-// wrong with kube-proxy itself, and go on with one for each kind of difference, which names some of
-// the Services: on a node whose syncs have stopped, all that change differ sooner or later.
-// Differences of a kind that are pending make a finding of their own, after the active one. Object
-// is kube-proxy or the node, Announcer the node.
+// Detect implements Detector. Findings are in order of node. What is wrong with kube-proxy itself comes first, then
+// one finding for each kind of difference, which names some of the Services: on a node whose syncs have stopped, all
+// Services that change differ sooner or later. Pending differences of a kind make a finding of their own, after the
+// active one. Object is kube-proxy or the node, Announcer the node.
 func (d ProxyConvergence) Detect(history []snapshot.Snapshot, _ *Index) []Finding {
 	var findings []Finding
 	indexed := lookups(history)
@@ -182,8 +178,8 @@ func unreadableSet(p snapshot.Proxy) []Finding {
 		"Another program than kube-proxy has set %s of nftables on %s, made by nft 1.1.2 or later. %s", and(p.Unreadable), p.Node, says)}}
 }
 
-// CrashesAtSets reports whether the vendor's image of a version of kube-proxy has an nft that crashes at sets of a later one:
-// those before distroless-iptables 0.9.4, or 0.8.12 (build/common.sh of k8s.io/kubernetes).
+// CrashesAtSets reports whether the nft in the vendor's image of a version of kube-proxy crashes at sets of a later
+// nft. Images before distroless-iptables 0.9.4, or 0.8.12, have such an nft (build/common.sh of k8s.io/kubernetes).
 func CrashesAtSets(version string) bool {
 	for _, fixed := range patchedNFT {
 		if semver.MajorMinor("v"+version) == semver.MajorMinor(fixed) {
@@ -196,8 +192,8 @@ func CrashesAtSets(version string) bool {
 // patchedNFT has for each minor version the first release whose image is not known to crash.
 var patchedNFT = []string{"v1.34.10", "v1.35.7", "v1.36.3"}
 
-// syncs are what a kube-proxy said of the syncs of one family, by the time of the snapshot, oldest first; none if it does not say it
-// now.
+// syncs are what a kube-proxy said of the syncs of one family, at the times of the snapshots, oldest first; none if
+// it says nothing now.
 type syncs []struct {
 	at time.Time
 	snapshot.ProxySync
@@ -217,8 +213,8 @@ func syncsOf(history []*lookup, p snapshot.Proxy, ip netip.Addr) (all syncs) {
 	return all
 }
 
-// stopped reports whether a kube-proxy does not answer, has had all its syncs fail, or has finished none for too long: where it
-// knows of changes since its last sync, since the first of them.
+// stopped reports whether a kube-proxy does not answer, has had all its syncs fail, or has finished none for too
+// long. That time begins with the first change that it knows of since its last sync, or else with that sync.
 func (d ProxyConvergence) stopped(p snapshot.Proxy, all syncs) bool {
 	if p.Health.Status == 0 || len(all) == 0 {
 		return p.Health.Status == 0
@@ -236,7 +232,7 @@ func (d ProxyConvergence) stopped(p snapshot.Proxy, all syncs) bool {
 	return p.Health.CurrentTime.Sub(due) >= cmp.Or(d.SlowSync, DefaultSettle)
 }
 
-// failedSince reports whether kube-proxy counts more failed syncs than in a snapshot since a moment, or the last one before it.
+// failedSince reports whether kube-proxy has counted a failed sync since the last snapshot before a moment.
 func (all syncs) failedSince(since time.Time) bool {
 	for _, s := range slices.Backward(all) {
 		if s.Failed < all[len(all)-1].Failed || s.at.Before(since) {
@@ -354,7 +350,7 @@ type wanted struct {
 	// must get connections: each of them or, with some, one of them at least.
 	must map[netip.AddrPort]bool
 	some bool
-	// may get some as well, such as those that terminate while none is ready.
+	// may get some as well, such as terminating endpoints while none is ready.
 	may map[netip.AddrPort]bool
 }
 

@@ -76,7 +76,7 @@ func (p *proxied) nft(failed int, unreadable ...string) *proxied {
 	return p
 }
 
-// syncs replaces what kube-proxy says of the syncs of IPv4, which it finished and had reason for at those seconds; of none: -1.
+// syncs sets the seconds of the last sync of IPv4 (-1: none) and of the reason for one, and how many failed.
 func (p *proxied) syncs(last, queued, failed int) *proxied {
 	p.nft(0)
 	s := snapshot.ProxySync{Queued: start.Add(time.Duration(queued) * time.Second), Failed: failed}
@@ -87,7 +87,7 @@ func (p *proxied) syncs(last, queued, failed int) *proxied {
 	return p
 }
 
-// otherFails has syncs of IPv6 fail, and both those of both families, of a kube-proxy that does not tell them apart.
+// otherFails has syncs of IPv6 fail; both has syncs fail of a kube-proxy that does not tell the families apart.
 func (p *proxied) otherFails(failed int) *proxied {
 	return p.nft(0).but(func(x *snapshot.Proxy) { x.Syncs["IPv6"] = snapshot.ProxySync{Failed: failed} })
 }

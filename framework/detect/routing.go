@@ -10,32 +10,30 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// routing is what a router announces, by prefix and by where it leads: what is in its RIB, and the
-// operator's routes in its FIB, without default routes. A prefix without a best path has none that
-// the router uses: no next hop of them can be reached. Where RIB or FIB was not read, some may be
-// missing.
+// routing has a router's routes, by prefix and by where they lead: the paths in its RIB, and the operator's routes in
+// its FIB, without default routes. A prefix without a best path is left out: the router cannot reach any of its next
+// hops. If RIB or FIB was not read, routes may be missing.
 type routing struct {
 	router   snapshot.Router
 	prefixes bart.Table[[]*way]
 	ways     []*way // in the order of the router
 	// sorted is set if the RIB is in order of prefix.
 	sorted bool
-	// decided are the prefixes of which the FIB has a route that is not the RIB's.
+	// decided are the prefixes for which the FIB has a route that is not from the RIB.
 	decided map[netip.Prefix]decision
 }
 
 // decision is what a FIB does with packets for a prefix, whatever the RIB has.
 type decision struct {
 	metric int
-	// ways are those by which it sends them; none: it discards them. With bgp they are those of the RIB.
+	// ways are where it sends the packets; none: it discards them. With bgp they are the ways of the RIB.
 	ways []*way
 	bgp  bool
 }
 
 type way struct {
 	hop
-	// places are those in the router's RIB, followed by its FIB. They are numbers, because there
-	// may be a million.
+	// places are indices into the router's RIB, followed by its FIB: numbers, because there may be a million.
 	places []int32
 	// alone is the list of this way alone, which most prefixes have.
 	alone []*way
@@ -44,7 +42,7 @@ type way struct {
 type hop struct {
 	// nextHop is where packets are sent, neighbor the peer that announced it.
 	nextHop, neighbor netip.Addr
-	// protocol is bgp, or that of a route that the operator added.
+	// protocol is bgp, or the protocol of a route that the operator added.
 	protocol snapshot.RouteProtocol
 	// internal is true for a path learned over iBGP.
 	internal bool
@@ -102,9 +100,9 @@ func newRouting(r snapshot.Router) *routing {
 	return t
 }
 
-// ofRIB reports whether a route of BIRD in the FIB is one that it has learned by BGP, and not by a protocol
-// static, which it prefers. The gateway may be another than the next hop where that is not on a link of the
-// router, or has a link-local address besides.
+// ofRIB reports whether BIRD has learned a route in the FIB by BGP, and not by a protocol static, which it prefers.
+// The gateway may differ from the next hop if that is not on a link of the router, or has a link-local address
+// besides.
 func (t *routing) ofRIB(f snapshot.Route, direct *bart.Lite) bool {
 	if !t.learned(f.Prefix) {
 		return false
@@ -164,7 +162,7 @@ func (t *routing) by(w *way) iter.Seq[netip.Prefix] {
 	}
 }
 
-// paths are those of the RIB that lead a way.
+// paths are the paths of the RIB that lead a way.
 func (t *routing) paths(w *way) iter.Seq[*snapshot.Path] {
 	return func(yield func(*snapshot.Path) bool) {
 		for _, i := range w.places {
@@ -175,8 +173,8 @@ func (t *routing) paths(w *way) iter.Seq[*snapshot.Path] {
 	}
 }
 
-// uses reports whether the router sends packets for a prefix a way: by its FIB, where that has a route of another
-// source than BGP. Else a path that is neither best nor one of several is a backup.
+// uses reports whether the router sends packets for a prefix a way. If the FIB has a route from another source than
+// BGP, that route decides. Else a path that is neither best nor one of several is a backup.
 func (t *routing) uses(p netip.Prefix, w *way) bool {
 	d, decided := t.decided[p]
 	if decided && !d.bgp {

@@ -28,9 +28,9 @@ const (
 
 // ServiceAddress finds addresses of Services of type LoadBalancer that their allocator has given to two Services
 // (metallb#1774), or taken from one Service and given to another one (metallb#2443), and clusters to which that may
-// happen. A Service has not given back an address that an earlier snapshot of the history has, if it was not made anew,
-// and if its requests, the other's, and all pools are as they were. Without such a snapshot it counts that the Service has
-// no address, and asks for one that a newer Service has without asking for it.
+// happen. An address was taken if an earlier snapshot has it on a Service that was not made anew, and if the requests
+// of both Services and all pools are as they were. Without such a snapshot, it was taken from a Service that has no
+// address and asks for it, if a newer Service has it without asking.
 //
 // Allocators are MetalLB, which notes the pool on the Service from 0.13.8 on, and Cilium, whose classes say so. Under
 // earlier versions of MetalLB Services without a class are its own if their address is in one of its pools. Others are not judged:
@@ -82,8 +82,8 @@ type loss struct {
 	had *snapshot.Snapshot
 }
 
-// to reports whether the address was given to another Service, which was there before as it is now, without the
-// address, and does not ask for it.
+// to reports whether the address was given to another Service. In the earlier snapshot that Service was as it is now,
+// but without the address, and it does not ask for it.
 func (l loss) to(other snapshot.Service, address netip.Addr) bool {
 	switch {
 	case l.Class != other.Class || slices.Contains(other.Wants, address):
@@ -124,7 +124,7 @@ func allocator(s snapshot.Service) string {
 	return ""
 }
 
-// sharer is one of some Services with an address that has a port of it together with another one.
+// sharer is the one of some Services with an address that has the same port of it as another Service.
 func sharer(among []snapshot.Service, of snapshot.Service) (with, port string) {
 	for _, s := range among {
 		for _, p := range s.Ports {
@@ -136,8 +136,8 @@ func sharer(among []snapshot.Service, of snapshot.Service) (with, port string) {
 	return "", ""
 }
 
-// lostAddresses are the addresses that Services had, and do not have, while all pools are as they were; and those that
-// Services without any ask for.
+// lostAddresses are the addresses that Services had and no longer have, while all pools are as they were, and the
+// addresses that Services without any address ask for.
 func lostAddresses(history []snapshot.Snapshot) map[netip.Addr][]loss {
 	now, lost, services := history[len(history)-1], map[netip.Addr][]loss{}, map[string]snapshot.Service{}
 	for _, s := range now.Services.Items {
@@ -164,8 +164,8 @@ func lostAddresses(history []snapshot.Snapshot) map[netip.Addr][]loss {
 	return lost
 }
 
-// metalLBRelease is the version of MetalLB that a tag names, such as 0.14.5. It is empty for others: a distribution's
-// may have fixes of later ones, and a short tag moves.
+// metalLBRelease is the version of MetalLB that a tag names, such as 0.14.5. It is empty for other tags: a
+// distribution's version may have later fixes, and a short tag moves.
 func metalLBRelease(tag string) string {
 	v := "v" + strings.TrimPrefix(tag, "v")
 	if semver.Canonical(v) != v || semver.Prerelease(v) != "" || semver.Major(v) != "v0" {
@@ -191,8 +191,8 @@ func controllerRelease(s snapshot.Snapshot) (version string) {
 	return version
 }
 
-// givesAway reports whether MetalLB's controller of a version processes Services in no order after its start: up to
-// 0.14.2, which processes those first that have an address (#2004; service_controller_reload.go).
+// givesAway reports whether MetalLB's controller of a version processes Services in no order after its start. From
+// 0.14.2 on it begins with Services that have an address (#2004; service_controller_reload.go).
 func givesAway(version string) bool {
 	return semver.Compare("v"+version, "v0.13.0") >= 0 && semver.Compare("v"+version, "v0.14.2") < 0
 }
@@ -200,7 +200,7 @@ func givesAway(version string) bool {
 // allocatedWithin is how long a Service may wait for its address because nobody has come to it yet.
 const allocatedWithin = 5 * time.Second
 
-// fullPools are findings of the pools that Services wait for which take any address, if no pool has one for them.
+// fullPools finds the full pools, if Services that take any address wait and no pool has an address for them.
 func fullPools(now snapshot.Snapshot) (findings []Finding) {
 	version := controllerRelease(now)
 	used, waiting, serves := map[netip.Addr]bool{}, []string(nil), false

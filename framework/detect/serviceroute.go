@@ -23,10 +23,10 @@ const (
 	NoLocalEndpoint = "no-local-endpoint"
 )
 
-// ServiceRoute compares the addresses of Services of type LoadBalancer that MetalLB, Cilium or
-// Calico is configured to announce by BGP with the routes of the routers. Those of a class that
-// none of them serves are another load balancer's. A Service without a ready endpoint has no
-// route, and needs none. Addresses of IPv6 are judged if all routers were read for them.
+// ServiceRoute compares the addresses of Services of type LoadBalancer that MetalLB, Cilium or Calico is configured
+// to announce by BGP with the routes of the routers. Services of a class that none of the three serves are another
+// load balancer's. A Service without a ready endpoint needs no route. Addresses of IPv6 are judged if all routers
+// were read for them.
 //
 // A finding is pending at first: an address that routers have had becomes active with the second
 // snapshot in which none has it, and one that they have never had after announcedWithin.
@@ -74,8 +74,8 @@ func (d ServiceRoute) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 	return findings
 }
 
-// misled is the finding of an address that routers send to nodes without an endpoint, which the Service's policy
-// asks for. The narrowest route counts, by each router. kube-proxy uses endpoints that end where there is no other.
+// misled is the finding of an address of a Service of policy Local that routers send to nodes without an endpoint.
+// The narrowest route of each router counts. kube-proxy uses terminating endpoints where there is no other.
 func (v *view) misled(of snapshot.Service, address netip.Addr) (f Finding, is bool) {
 	on, draining := v.services()[of.String()].on, v.services()[of.String()].draining
 	if !of.Local || len(on) == 0 || !v.readForRoutes() || !v.announced(of, address) {
@@ -113,7 +113,7 @@ func (v *view) misled(of snapshot.Service, address netip.Addr) (f Finding, is bo
 	return f, len(without) > 0
 }
 
-// service is a Service, and which nodes have ready endpoints of it, or such as still serve while they end.
+// service is a Service, and the nodes with ready endpoints (on) or terminating ones that still serve (draining).
 type service struct {
 	snapshot.Service
 	ready        bool // it has ready endpoints
@@ -150,8 +150,8 @@ func servicesOf(s snapshot.Snapshot) map[string]service {
 	return all
 }
 
-// advertisement is a BGPAdvertisement with its ranges in order. reach is the last address of
-// those up to each.
+// advertisement is a BGPAdvertisement with its ranges in order. reach has for each range the last address of all
+// ranges up to it.
 type advertisement struct {
 	snapshot.BGPAdvertisement
 	reach []netip.Addr
@@ -176,8 +176,8 @@ func (b advertisement) announces(a netip.Addr) bool {
 	return after > 0 && a.Compare(b.reach[after-1]) <= 0
 }
 
-// includes reports whether all of a prefix is announced. A wider one that begins with what is
-// announced, such as 10.0.0.0/8, is no aggregate of it.
+// includes reports whether all of a prefix is announced. A wider prefix, such as 10.0.0.0/8, is no aggregate of what
+// is announced.
 func (b advertisement) includes(p netip.Prefix) bool {
 	r, err := snapshot.ParseAddressRange(p.String())
 	return err == nil && b.announces(r.First) && b.announces(r.Last)
@@ -194,7 +194,7 @@ func (v *view) lacksRoute(service string, address netip.Addr) bool {
 	return v.unrouted(service, address) && (v.peering == Declared || v.expected(service, address))
 }
 
-// unrouted is lacksRoute, whoever the routers' neighbours are.
+// unrouted is lacksRoute without regard to the routers' neighbours.
 func (v *view) unrouted(service string, address netip.Addr) bool {
 	of := v.services()[service]
 	if !v.readForRoutes() || !v.readForFamily(address) || !of.ready || !slices.Contains(of.LoadBalancerIPs, address) {
@@ -219,8 +219,8 @@ func (v *view) readForRoutes() bool {
 // FRR collects changes and has FRR reload its configuration, which took 4.6 s on a busy machine.
 const announcedWithin = 20 * time.Second
 
-// readForFamily reports whether the routers that carry the family of an address, of which there is one,
-// were read for routes to it.
+// readForFamily reports whether some router carries the family of an address, and all routers that carry it were read
+// for it.
 func (v *view) readForFamily(address netip.Addr) bool {
 	return v.carried(address) && !slices.ContainsFunc(v.routers, func(r *router) bool { return r.Carries(address) && !r.readFor(address) })
 }
@@ -268,11 +268,11 @@ func (vs views) lackedFor(service string, address netip.Addr) (lasts time.Durati
 	return lasts, len(vs) == 1 || had && seen >= sightings || lasts >= announcedWithin
 }
 
-// hasRoute reports whether a router has a route to an address: to exactly what is announced of
-// it, wherever that leads, as from a spine or by a second interface of a node; or a wider one
-// that leads to a node. A wider one that leads elsewhere, such as a spine's aggregate, does not
-// bring packets to nodes. Where peering is only observed, an aggregate of what is announced does if it
-// comes from the cluster, and else may: other racks may announce it. A backup path does not.
+// hasRoute reports whether a router has a route to an address: to exactly the announced prefix, wherever that leads,
+// as from a spine or by a second interface of a node; or a wider one that leads to a node. A wider route that leads
+// elsewhere, such as a spine's aggregate, does not bring packets to nodes. With Observed an aggregate of what is
+// announced does, if it comes from the cluster; if not, it may, because other racks may announce it. A backup path
+// does not count.
 func (v *view) hasRoute(address netip.Addr) (is, may bool) {
 	alone, by := netip.PrefixFrom(address, address.BitLen()), v.advertised(address)
 	for _, r := range v.routers {

@@ -18,7 +18,7 @@ import (
 const (
 	// SessionsReset: BGP sessions ended and came up anew after a Service had changed.
 	SessionsReset = "sessions-reset"
-	// ResetsAhead: the next change of a Service does that.
+	// ResetsAhead: the next change of a Service will reset BGP sessions.
 	ResetsAhead = "resets-ahead"
 )
 
@@ -32,7 +32,7 @@ const (
 type SessionReset struct{}
 
 const (
-	// keepsBFD is the version of MetalLB that mends it.
+	// keepsBFD is the first version of MetalLB that keeps BFD.
 	keepsBFD = "v0.14.6"
 	// resetWithin is how long after the change of a Service a session may end by it: a speaker collects changes for
 	// 3 s, and a script in Python, which may have to wait for a processor, then reloads FRR.
@@ -117,7 +117,7 @@ type frrSpeaker struct {
 	created  time.Time
 }
 
-// frrSpeakers are by node. The containers have the names of the vendor's manifests, and of those of distributions.
+// frrSpeakers are the speakers by node. Vendor's and distributions' manifests give the containers these names.
 func frrSpeakers(s snapshot.Snapshot) map[string]frrSpeaker {
 	all := map[string]frrSpeaker{}
 	for _, p := range s.PodImages.Items {
@@ -178,7 +178,7 @@ type endedSession struct {
 	neighbor snapshot.Neighbor
 }
 
-// endedSessions are those that were up in one snapshot, and in the next one are down or have come up since.
+// endedSessions are the sessions that were up in one snapshot, and in the next one are down or have come up since.
 func endedSessions(before, after snapshot.Snapshot) (all []endedSession) {
 	for _, was := range before.Routers {
 		i := slices.IndexFunc(after.Routers, func(r snapshot.Router) bool { return r.Name == was.Name })
@@ -213,7 +213,7 @@ func changedService(before, after snapshot.Snapshot) string {
 	for i < len(a) && i < len(b) && same(a[i], b[i]) {
 		i++
 	}
-	// The first of them that is there no more, or not yet.
+	// The first Service that is gone, or new.
 	next := each.Of(slices.Concat(a[i:min(i+1, len(a))], b[i:min(i+1, len(b))]), snapshot.Service.String)
 	if len(next) == 0 {
 		return ""

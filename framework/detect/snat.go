@@ -25,22 +25,20 @@ const (
 	StaleTranslation = "stale-translation"
 )
 
-// SNAT compares the source address that a destination sees in pods' flows with the pods' own, and
-// names the NAT rule that changes it. If no rule does, but a host outside has a connection from the
-// node with the source port of a pod's flow, it names the BPF programs where packets leave the
-// node. A pod to which no router has a route must be translated: such pods are not examined, nor is
-// anything where no router was read. Neither are flows to endpoints of Services in the cluster:
-// kube-proxy translates those that would not come back to the node otherwise.
+// SNAT compares the source address that a destination sees in pods' flows with the pods' own, and names the NAT rule
+// that changes it. If no rule does, but a host outside has a connection from the node with the source port of a pod's
+// flow, it names the BPF programs where packets leave the node. It does not examine pods to which no router has a
+// route, because they must be translated; nor anything if no router was read; nor flows to endpoints of Services in
+// the cluster, because kube-proxy translates flows whose replies would not come back to the node otherwise.
 //
-// A translation that the cluster's objects ask for is a hint (Observed): by natOutgoing of the
-// pod's IPPool, towards what is in no pool; by enable-ipv4-masquerade of Cilium's ConfigMap, towards
-// what is outside of its native routing range; or to an address that is none of the node's, or that a
-// rule names, as egress gateways have. That key is the default of Cilium's chart too. With native routing it is
-// therefore latent towards private addresses, unless ip-masq-agent is asked for. Where Cilium runs and
-// its ConfigMap was not read (Unasked), nothing is found.
-// What kube-router's own rule hides is a hint as well, since kube-router takes the rule away where it is told
-// to (--enable-pod-egress=false). Whether another program was told to hide pods is not read: what it hides is
-// found as if it were not.
+// A translation that the cluster's objects ask for is a hint (Observed): by natOutgoing of the pod's IPPool, towards
+// what is in no pool; by enable-ipv4-masquerade of Cilium's ConfigMap, towards what is outside of its native routing
+// range; or to an address that is none of the node's, or that a rule names, as egress gateways have. Cilium's chart
+// sets that key by default, so with native routing the finding is latent towards private addresses, unless
+// ip-masq-agent is asked for. Where Cilium runs and its ConfigMap was not read (Unasked), nothing is found.
+// kube-router's own rule is a hint as well, since kube-router takes it away where it is told to
+// (--enable-pod-egress=false). Whether another program was told to hide pods is not read: its translations are found
+// as if it were not.
 type SNAT struct {
 	// Peering: where it is observed, nobody has said that pods' addresses are to be seen.
 	Peering Peering
@@ -69,8 +67,8 @@ func (d SNAT) Unasked(s snapshot.Snapshot) bool {
 	return d.Peering == Observed && (!s.CiliumNodes.Read || len(s.CiliumNodes.Items) > 0) && ciliumConfig(s) == nil
 }
 
-// Detect implements Detector. Findings are in order of node; for each node
-// first those about rules, then programs, then stale translations.
+// Detect implements Detector. Findings are in order of node: about rules first, then programs, then stale
+// translations.
 func (d SNAT) Detect(history []snapshot.Snapshot, _ *Index) []Finding {
 	now := history[len(history)-1]
 	if !now.Pods.Read || len(now.NAT) == 0 || d.Unasked(now) {
@@ -151,8 +149,8 @@ func routesNatively(config map[string]string) bool {
 	return config["routing-mode"] == "native" || config["tunnel"] == "disabled"
 }
 
-// hidesWithin reports whether a router has a route to private addresses outside of Cilium's native range,
-// other than to those of nodes.
+// hidesWithin reports whether a router has a route to private addresses that are neither in Cilium's native range nor
+// nodes' addresses.
 func (l *lookup) hidesWithin() bool {
 	native, _ := masquerades(ciliumConfig(l.Snapshot))
 	ofNode := func(p netip.Prefix) bool {
@@ -172,8 +170,8 @@ func (l *lookup) hidesWithin() bool {
 // askedByKubeRouter is what asks for the rule of kube-router, whose sets have this name (pkg/controllers/routing/pod_egress.go).
 const askedByKubeRouter = "kube-router asks for it (--enable-pod-egress)"
 
-// wantedRule is wanted for a rule that has translated nothing yet: one of Cilium that spares what is
-// routed natively.
+// wantedRule says what asks for a rule that has translated nothing yet: a rule of Cilium that spares what is routed
+// natively.
 func (d SNAT) wantedRule(now *lookup, r snapshot.Rule) string {
 	native, asks := masquerades(ciliumConfig(now.Snapshot))
 	if d.Peering == Declared || !asks || !strings.HasPrefix(r.Chain, "CILIUM_") ||
@@ -410,7 +408,7 @@ func alive(history []*lookup, node string, f snapshot.Flow) (alive, known bool) 
 }
 
 // earlier is the newest snapshot that is older by silentFor, with a flow in it, and whether the node's flows were
-// read there: those of older ones are forgotten (Forget).
+// read there. Forget removes the flows of older snapshots.
 func earlier(history []*lookup, node string, f snapshot.Flow) (then *lookup, was snapshot.Flow, there, read bool) {
 	for _, then := range slices.Backward(history) {
 		if history[len(history)-1].Time.Sub(then.Time) >= silentFor {

@@ -23,11 +23,10 @@ const (
 	forwardJumper = "KUBE-ROUTER-FORWARD" // since v1.0 all jumps to them are in chains such as this
 )
 
-// StaleFirewallRules finds what kube-router before v1.0 leaves behind when a later version takes
-// over: jumps from FORWARD, INPUT and OUTPUT straight into a pod's chain. v1.0 keeps its jumps in
-// chains of its own and ignores the old ones, so those chains stay as they were at the upgrade:
-// they let through what the policies of that day allowed, and reject the rest. Flushing the filter
-// table, or a reboot, removes them.
+// StaleFirewallRules finds what kube-router before v1.0 leaves behind when a later version takes over: jumps from
+// FORWARD, INPUT and OUTPUT straight into a pod's chain. v1.0 keeps its jumps in chains of its own and ignores the
+// old ones, so the pods' chains stay as they were at the upgrade: they let through what the policies of that day
+// allowed, and reject the rest. Flushing the filter table, or a reboot, removes them.
 type StaleFirewallRules struct{}
 
 func (StaleFirewallRules) Name() string { return "stale-firewall-rules" }

@@ -15,9 +15,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
-// Of is the access to a lab that is up: to its first cluster, all of its routers
-// and hosts, and its registry. Nodes and hosts are those that the topology
-// declares, whether they run or not, but for the nodes to leave out.
+// Of is the access to a lab that is up: to its first cluster, all of its routers and hosts, and its registry. Nodes
+// and hosts are the ones that the topology declares, whether they run or not, except the nodes in without.
 func Of(lab *kindlab.Lab, without ...string) snapshot.Access { return access{lab, without} }
 
 type access struct {

@@ -46,12 +46,11 @@ var Sources = []snapshot.Source{snapshot.NodeNetworks, snapshot.NodeTables, snap
 // Handler answers a GET that has the key with a snapshot of Sources of this node, as gzipped
 // JSON, and one request at a time. It does not stop until ctx ends.
 //
-// Of the nat table it has the chains that packets pass which leave the node, and of the
-// connections those whose source is translated, and those of UDP to an address that another one
-// answers for: detectors read no others without the sockets of hosts outside, of which there may be
-// a hundred times as many.
+// Of the nat table it has the chains for packets that leave the node. Of the connections it has translated ones, and
+// connections of UDP to an address for which another one answers: detectors read other connections only with the
+// sockets of hosts outside, and there may be a hundred times as many.
 //
-// The key is that of the installation, and ends at a time.
+// key is the installation's; the node's own Key opens the handler, until a time.
 func Handler(ctx context.Context, node, key string, until time.Time, machine snapshot.Machine) (http.Handler, error) {
 	if key == "" {
 		return nil, errors.New("there is no key: everybody could read this node")
@@ -100,7 +99,7 @@ func Handler(ctx context.Context, node, key string, until time.Time, machine sna
 	}), nil
 }
 
-// Key is what opens one node, of the key of an installation. Who reads it on its way reads no other node.
+// Key opens one node; it is made of an installation's key. Who reads it on its way reads no other node.
 func Key(installation, node string) string {
 	mac := hmac.New(sha256.New, []byte(installation))
 	mac.Write([]byte(node))

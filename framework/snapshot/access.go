@@ -13,8 +13,8 @@ import (
 // routers, or otherwise. If a method returns an error, every source that needs it is
 // unavailable for that reason.
 //
-// Routers and registries that are an io.Closer are closed by the Collector's Close. Names are those
-// that the topology or the operator uses; they appear in snapshots.
+// Routers and registries that are an io.Closer are closed by the Collector's Close. Names are the names that the
+// topology or the operator uses; they appear in snapshots.
 type Access interface {
 	// Kubernetes is the configuration of a client of the cluster's API server.
 	Kubernetes(context.Context) (*rest.Config, error)

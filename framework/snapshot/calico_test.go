@@ -211,7 +211,7 @@ func TestCalicoBGP(t *testing.T) {
 	must.Equal(t, "without Calico", nil, must.Get(calicoIPPools.items(t.Context(), read(map[string]http.HandlerFunc{})))(t))
 }
 
-// MetalLB leaves Services with a class to others, but for those whose address it gave itself.
+// MetalLB leaves Services with a class to others, unless it gave the address itself.
 func TestServes(t *testing.T) {
 	for _, test := range []struct {
 		name, speaker string

@@ -25,7 +25,7 @@ type calicoBGPConfiguration struct {
 
 var calicoBGPConfigurations = customList[calicoBGPConfiguration](calicoGroup.WithResource("bgpconfigurations"), "BGPConfigurations")
 
-// calicoDefault is the BGPConfiguration of all nodes, empty if there is none. Those of single nodes cannot name ranges.
+// calicoDefault is the BGPConfiguration of all nodes, empty if there is none. No other one can name ranges.
 func (c *cluster) calicoDefault(ctx context.Context) (*object[calicoBGPConfiguration], error) {
 	all, err := calicoBGPConfigurations.in(ctx, c)
 	of, there := each.First(all, func(o *object[calicoBGPConfiguration]) bool { return o.name == "default" })
@@ -35,10 +35,10 @@ func (c *cluster) calicoDefault(ctx context.Context) (*object[calicoBGPConfigura
 	return of, of.err
 }
 
-// calicoAdvertisements are the ranges of LoadBalancer addresses that Calico's nodes are to
-// announce, of the BGPConfiguration default: one item for each range. Every node announces the
-// range itself, but for those that load balancers must not use; and the nodes with an endpoint
-// of a Service of policy Local its address as well (confd/pkg/backends/calico/routes.go).
+// calicoAdvertisements are the ranges of LoadBalancer addresses that Calico's nodes are to announce, by the
+// BGPConfiguration default: one item for each range. Every node announces the range itself, except nodes that load
+// balancers must not use. A node with an endpoint of a Service of policy Local announces its address as well
+// (confd/pkg/backends/calico/routes.go).
 func (c *cluster) calicoAdvertisements(ctx context.Context) ([]BGPAdvertisement, error) {
 	of, err := c.calicoDefault(ctx)
 	if err != nil {

@@ -18,8 +18,8 @@ type CalicoPeer struct {
 	Filters []string `json:"filters,omitempty"`
 }
 
-// CalicoPeers is the source of Calico's BGPPeers, in order of name, with the nodes that they are of. A
-// cluster that does not know the resource has none.
+// CalicoPeers is the source of Calico's BGPPeers, in order of name, with the nodes that have them as peers. A cluster
+// that does not know the resource has none.
 var CalicoPeers = clusterList("BGPPeers of Calico", []*resource{calicoBGPPeers.resource, listedNodes.resource, listedDefinitions.resource},
 	(*cluster).calicoPeers, func(s *Snapshot) *List[CalicoPeer] { return &s.CalicoPeers }, nil)
 

@@ -13,8 +13,8 @@ type labelTest func(labels map[string]string) bool
 // calicoWord is one word of a selector of Calico: a bracket, an operator, a text in quotes, or a name.
 var calicoWord = regexp.MustCompile(`^\s*(\(|\)|\{|\}|,|&&|\|\||==|!=|!|'[^']*'|"[^"]*"|[A-Za-z0-9_./-]+)`)
 
-// calicoSelector reads a selector of Calico (libcalico-go/lib/selector), such as
-// has(rack) && role in {'a', 'b'}. The labels are those that it names, in order.
+// calicoSelector reads a selector of Calico (libcalico-go/lib/selector), such as has(rack) && role in {'a', 'b'}, and
+// returns the labels that it names, in order.
 func calicoSelector(text string) (test labelTest, labels []string, err error) {
 	if strings.TrimSpace(text) == "" {
 		text = "all()"
@@ -38,7 +38,7 @@ func calicoSelector(text string) (test labelTest, labels []string, err error) {
 	return test, slices.Compact(p.labels), nil
 }
 
-// selectorParser has the words that are left, and the labels so far.
+// selectorParser has the words that are left, and the labels that were read so far.
 type selectorParser struct {
 	words, labels []string
 	err           error
@@ -111,7 +111,7 @@ func (p *selectorParser) one() labelTest {
 	}
 }
 
-// comparison is of a label with texts. One that is missing is none of them.
+// comparison compares a label with texts. A missing label equals none of them.
 func (p *selectorParser) comparison(label string) labelTest {
 	p.labels = append(p.labels, label)
 	text := func() string { return strings.Trim(p.next(), `'"`) }

@@ -61,11 +61,10 @@ type (
 // ciliumBGPClass is the loadBalancerClass that Cilium's BGP control plane serves, besides none.
 const ciliumBGPClass = "io.cilium/bgp-control-plane"
 
-// ciliumBGPAdvertisements are what Cilium's nodes are to announce: one item for each
-// CiliumBGPClusterConfig and each entry of a CiliumBGPAdvertisement that its peers select. The
-// ranges of one are the addresses of the Services that the entry selects, by the rules of the
-// agent (pkg/bgp/manager/reconciler/service.go). A configuration whose peers select nothing has
-// an item as well, and so has each entry of pods' ranges that no peer selects: both are Unselected.
+// ciliumBGPAdvertisements are what Cilium's nodes are to announce: one item for each CiliumBGPClusterConfig and each
+// entry of a CiliumBGPAdvertisement that its peers select. The ranges of an item are the addresses of the Services
+// that the entry selects, by the rules of the agent (pkg/bgp/manager/reconciler/service.go). A configuration whose
+// peers select nothing, and an entry of pods' ranges that no peer selects, have an item that is Unselected.
 func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertisement, error) {
 	configs, err := ciliumBGP(ctx, c, ciliumClusterConfigs)
 	if err != nil || configs == nil {
@@ -139,8 +138,8 @@ func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertiseme
 	return all, nil
 }
 
-// items are what an entry announces of pods and of Services, as base says by whom. What no peer
-// selects counts for pods alone.
+// items are what an entry announces of pods and of Services; base says who announces it. An entry that no peer
+// selects has items of pods alone.
 func (e ciliumBGPEntry) items(
 	base BGPAdvertisement, services []*object[Service], pools []*object[ciliumPodIPPool], families map[string]bool) ([]BGPAdvertisement, error) {
 	if base.Unselected {
@@ -171,8 +170,8 @@ func (e ciliumBGPEntry) items(
 	return all, nil
 }
 
-// pods are what an entry announces of pods' ranges: those in CiliumNode.spec.ipam.podCIDRs, or
-// those of pools, in order of name (pkg/bgp/manager/reconciler/pod_cidr.go and pod_ip_pool.go).
+// pods are the pods' ranges that an entry announces: the ranges in CiliumNode.spec.ipam.podCIDRs, or of pools, in
+// order of name (pkg/bgp/manager/reconciler/pod_cidr.go and pod_ip_pool.go).
 func (e ciliumBGPEntry) pods(pools []*object[ciliumPodIPPool]) (cidrs bool, names []string, err error) {
 	if e.Type != "CiliumPodIPPool" {
 		return e.Type == "PodCIDR", nil, nil
@@ -189,9 +188,8 @@ func (e ciliumBGPEntry) pods(pools []*object[ciliumPodIPPool]) (cidrs bool, name
 	return false, names, nil
 }
 
-// addresses are the LoadBalancer addresses of the Services that an entry of type Service selects:
-// those that it may aggregate, and those of policy Local, which never are. Those of other families
-// than the peers' are left out.
+// addresses are the LoadBalancer addresses of the Services that an entry of type Service selects. It may aggregate
+// the shared ones; addresses of policy Local stay alone. Addresses of other families than the peers' are left out.
 func (e ciliumBGPEntry) addresses(services []*object[Service], families map[string]bool) (shared, alone []AddressRange, err error) {
 	if e.Type != "Service" || e.Service == nil || !slices.Contains(e.Service.Addresses, "LoadBalancerIP") {
 		return nil, nil, nil
@@ -277,7 +275,7 @@ func ciliumBGP[T any](ctx context.Context, c *cluster, versions []listed[T]) ([]
 	return nil, c.absent(ctx, unknown, asked...)
 }
 
-// selects reports whether a selector selects labels. None selects nothing.
+// selects reports whether a selector selects labels. Without a selector it is false.
 func selects(s *metav1.LabelSelector, of map[string]string) (bool, error) {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	return err == nil && selector.Matches(labels.Set(of)), err

@@ -80,7 +80,7 @@ func selectedNodes(nodes []*object[Node], by *metav1.LabelSelector) (names []str
 	return names, nil
 }
 
-// advertisements are what nodes announce of pods' ranges and of Services, as base says by whom.
+// advertisements are the pods' ranges and Services that nodes announce; base says who announces them.
 func (r ciliumBGPRouter) advertisements(
 	base BGPAdvertisement, services []*object[Service], pools []*object[ciliumPodIPPool]) ([]BGPAdvertisement, error) {
 	families := map[string]bool{}

@@ -31,7 +31,7 @@ type cluster struct {
 	ahead    atomic.Int64 // the server's clock, of this machine's, in ns, by the newest answer
 	// absentees are the resources that the cluster does not have, though it might: see absent.
 	absentees sync.Map
-	// pageWithin bounds each page of a list; 0: the list's own time alone does.
+	// pageWithin bounds each page of a list; 0: only the list's own time does.
 	pageWithin time.Duration
 
 	mu sync.Mutex

@@ -39,13 +39,12 @@ var listedDefinitions = listing(resource{
 	what:                 "CustomResourceDefinitions", metadata: true,
 }, func(o *metav1.PartialObjectMetadata) (string, bool, error) { return o.Name, true, nil })
 
-// absent is nil for the error of a cluster that has no such resource, in none of some versions.
+// absent is nil for an error by which a cluster has a resource in none of some versions.
 //
-// That the server answers a list with 404 does not say so: it has the resources of
-// CustomResourceDefinitions from an informer, which begins to answer before it has all of them
-// (apiextensions-apiserver, crdHandler.ServeHTTP; from Kubernetes 1.23 on with 503 until it has those
-// that were there first). The definitions themselves are read from etcd. While the list has not been
-// read since, what was found out stays: a snapshot may be taken several times a second.
+// An answer of 404 to a list does not say so: the server has the resources of CustomResourceDefinitions from an
+// informer, which begins to answer before it has all of them (apiextensions-apiserver, crdHandler.ServeHTTP; from
+// Kubernetes 1.23 on with 503 until it has the first ones). The definitions themselves are read from etcd. While the
+// list has not been read since, the result is kept: a snapshot may be taken several times a second.
 func (c *cluster) absent(ctx context.Context, err error, versions ...*resource) error {
 	if !apierrors.IsNotFound(err) {
 		return err

@@ -23,8 +23,8 @@ type Goroutine struct {
 // ipvsExecute is libnetwork's function that asks the kernel about IPVS.
 const ipvsExecute = "/ipvs.execute"
 
-// WaitsForIPVS reports whether it waits for the kernel's answer to a question
-// about IPVS, as kube-proxy asks it through libnetwork.
+// WaitsForIPVS reports whether it waits for the kernel's answer to a question about IPVS, which kube-proxy asks
+// through libnetwork.
 func (g Goroutine) WaitsForIPVS() bool {
 	receiving := false
 	for _, f := range g.Functions {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Rule is one rule of an iptables table: its chain, the addresses and the interface that it
-// matches, and its target. Conditional reports that there are others.
+// Rule is one rule of an iptables table: its chain, the addresses and the interface that it matches, and its target.
+// Conditional reports that it has other conditions.
 type Rule struct {
 	Chain       string `json:"chain"`
 	Source      Match  `json:"source,omitzero"`
@@ -192,9 +192,8 @@ func ruleWords(line string) ([]string, error) {
 	return words, nil
 }
 
-// savedRules are the rules of one table, as one of a node's own programs prints
-// them. The programs of the machine that collects may be of another kind
-// (legacy or nft), and would not see the rules of the node's.
+// savedRules are the rules of one table, as one of a node's own programs prints them. The programs of the machine
+// that collects may be of another kind (legacy or nft), and would not see the node's rules.
 //
 // The program is run in the node's namespaces and not by the Machine's Exec, which takes several
 // times as long where that is a container: rules are read several times a second. It needs the
@@ -228,8 +227,8 @@ const (
 	legacySave = "iptables-legacy-save"
 )
 
-// rulesOfBothKinds are the rules of a table that the nft kind of iptables has made, and then
-// those of the legacy kind.
+// rulesOfBothKinds are the rules of a table that the nft kind of iptables has made, then the rules of the legacy
+// kind.
 func rulesOfBothKinds(ctx context.Context, m Machine, table string) ([]Rule, error) {
 	var all []Rule
 	for _, program := range []string{nftSave, legacySave} {
@@ -252,7 +251,7 @@ func rulesOfBothKinds(ctx context.Context, m Machine, table string) ([]Rule, err
 	return all, nil
 }
 
-// ChainsFrom are the chains of a table that packets can reach from one of them, and that one.
+// ChainsFrom are a chain of a table, and the chains that packets can reach from it.
 func ChainsFrom(rules []Rule, chain string) []string {
 	chains := []string{chain}
 	for i := 0; i < len(chains); i++ {

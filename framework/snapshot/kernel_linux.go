@@ -17,8 +17,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/rtnl"
 )
 
-// inNetns does something with a netlink socket of one family in a machine's network namespace. It
-// also passes which namespace that is: another one after the machine was started again.
+// inNetns does something with a netlink socket of one family in a machine's network namespace. It also passes the
+// namespace's ID, which changes when the machine is started again.
 func inNetns(ctx context.Context, m Machine, family int, do func(namespace string, h *netlink.Handle) error) error {
 	return inNamespace(ctx, m, func(ns, into netns.NsHandle) error {
 		// The handle's socket stays in ns; this thread is back in its own
@@ -32,8 +32,8 @@ func inNetns(ctx context.Context, m Machine, family int, do func(namespace strin
 	})
 }
 
-// inNamespace does something with a machine's network namespace, and with the one that a socket has to enter to be
-// in it, which is none where it is there already: to enter takes CAP_SYS_ADMIN.
+// inNamespace does something with a machine's network namespace, and with the namespace that a socket has to enter
+// (into): none if it is there already, because to enter takes CAP_SYS_ADMIN.
 func inNamespace(ctx context.Context, m Machine, do func(ns, into netns.NsHandle) error) error {
 	path, err := m.Netns(ctx)
 	if err != nil {

@@ -24,12 +24,12 @@ type resource struct {
 	// what names its objects in sentences: "Nodes".
 	what           string
 	fields, labels string
-	// metadata is set if of an object its metadata is enough.
+	// metadata is set if the metadata of its objects is enough.
 	metadata bool
 	// selectable is set if its objects are selected by labels, which are kept then.
 	selectable bool
-	// keep makes, of an object, what is kept of it. Of 150,000 pods that is 70 MB, and
-	// the pods themselves are more than 1 GB.
+	// keep returns what is kept of an object. Of 150,000 pods that is 70 MB, and the pods themselves are more than 1
+	// GB.
 	keep func(runtime.Object) (any, error)
 }
 
@@ -47,7 +47,7 @@ type object[T any] struct {
 	kind, namespace, name string
 	labels                map[string]string // where the resource is selectable
 	is                    T
-	// err is why it is no T: a source may be content with its name and labels.
+	// err is why it could not be read as a T: a source may be content with its name and labels.
 	err error
 	// other is set if the T's own source leaves it out.
 	other bool
@@ -84,8 +84,8 @@ func listing[O interface {
 	return listed[T]{resource: &r}
 }
 
-// in are the objects of a cluster, in order of namespace and name. They are shared with other sources:
-// read only.
+// in are the objects of a cluster, in order of namespace and name. Other sources share them: they must not be
+// changed.
 func (l listed[T]) in(ctx context.Context, c *cluster) ([]*object[T], error) {
 	items, err := c.objects(ctx, l.resource)
 	if err != nil {
@@ -102,7 +102,7 @@ func (l listed[T]) in(ctx context.Context, c *cluster) ([]*object[T], error) {
 	return all, nil
 }
 
-// whole is in, but for an object that is no T, which is an error. A cluster that does not know a resource of a
+// whole is in, but an object that is no T is an error. A cluster that does not know a resource of a
 // CustomResourceDefinition has nil.
 func (l listed[T]) whole(ctx context.Context, c *cluster) ([]*object[T], error) {
 	objects, err := l.in(ctx, c)
@@ -117,7 +117,7 @@ func (l listed[T]) whole(ctx context.Context, c *cluster) ([]*object[T], error) 
 	return objects, err
 }
 
-// items are what the T's own source has, as whole has it.
+// items are the objects of the T's own source, read as by whole.
 func (l listed[T]) items(ctx context.Context, c *cluster) ([]T, error) {
 	objects, err := l.whole(ctx, c)
 	if err != nil || objects == nil {
@@ -180,10 +180,9 @@ func Resources(sources ...Source) []schema.GroupVersionResource {
 
 const pageSize = 500
 
-// errCutOff is of a list whose pages do not belong together.
 var errCutOff = errors.New("the server's pages are of different versions")
 
-// read reads a list in pages, all of one resource version: what the first page is of, or nothing.
+// read reads a list in pages, all of the resource version of the first page, or returns nothing.
 //
 // No version is asked for, so the first page is of the newest one: the server answers it from
 // etcd, or from its cache once that is as new (Kubernetes 1.34), and the continue token of a page
@@ -275,8 +274,8 @@ func (c *cluster) begin(ctx context.Context) {
 	c.ctx, c.lists = ctx, map[*resource]*reading{}
 }
 
-// objects are what is kept of a resource's, asked for once in a snapshot and shared with other sources: read only. An error is
-// apierrors.IsNotFound if the cluster does not know the resource.
+// objects are what is kept of a resource's objects. They are asked for once in a snapshot, and must not be changed,
+// because sources share them. An error is apierrors.IsNotFound if the cluster does not know the resource.
 func (c *cluster) objects(ctx context.Context, r *resource) ([]any, error) {
 	c.mu.Lock()
 	a, asked := c.lists[r]

@@ -142,7 +142,7 @@ func TestRetryAfter(t *testing.T) {
 // Each page has its own time, and a list of many pages as much as they take.
 func TestAllowBoundsPages(t *testing.T) {
 	t.Parallel()
-	const within = time.Second // of which a busy machine may take seven eighths
+	const within = time.Second // a busy machine may take seven eighths of it
 	slow := func(hang int) *pager {
 		return &pager{nodes: 10_000, instead: func(n int, _ http.ResponseWriter) bool {
 			wait := within / 8

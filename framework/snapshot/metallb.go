@@ -60,9 +60,8 @@ func (r AddressRange) Contains(a netip.Addr) bool {
 	return r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0
 }
 
-// Serves reports whether the advertisement may be of a Service. MetalLB leaves one with a class to
-// another load balancer, unless its speaker was told that class: then its controller has given
-// the address.
+// Serves reports whether the advertisement may be of a Service. MetalLB leaves a Service with a class to another load
+// balancer, unless its speaker was told that class: then its controller has given the address.
 func (b BGPAdvertisement) Serves(s Service) bool {
 	return b.Speaker != "" || s.Class == "" || s.MetalLBPool != ""
 }
@@ -79,10 +78,10 @@ func (b BGPAdvertisement) Prefix(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a, length).Masked()
 }
 
-// BGPAdvertisements is the source of the BGPAdvertisements of MetalLB, in order of namespace and
-// name, and of those of Cilium and Calico. A cluster that does not know a resource has none. It
-// also lists what they refer to: IPAddressPools, Cilium's configurations of BGP and
-// CiliumPodIPPools, Calico's BGPConfigurations, Nodes and Services.
+// BGPAdvertisements is the source of the BGPAdvertisements of MetalLB, in order of namespace and name, and of the
+// advertisements of Cilium and Calico. A cluster that does not know a resource has none. It also lists what they
+// refer to: IPAddressPools, Cilium's configurations of BGP and CiliumPodIPPools, Calico's BGPConfigurations, Nodes
+// and Services.
 var BGPAdvertisements = clusterList("BGP advertisements of MetalLB, Cilium and Calico", []*resource{
 	listedAdvertisements.resource, listedPools.resource, listedNodes.resource, listedServices.resource,
 	ciliumClusterConfigs[0].resource, ciliumPeerConfigs[0].resource, ciliumAdvertisements[0].resource,
@@ -121,7 +120,7 @@ type bgpAdvertisement struct {
 	} `json:"spec"`
 }
 
-// nodeSelectors has one that selects all nodes where there is none.
+// nodeSelectors are the object's selectors, or one that selects all nodes if it has none.
 func (a bgpAdvertisement) nodeSelectors() []metav1.LabelSelector {
 	if len(a.Spec.NodeSelectors) == 0 {
 		return []metav1.LabelSelector{{}}

@@ -79,7 +79,7 @@ func TestMetalLBPeers(t *testing.T) {
 	must.Equal(t, "", want, must.Get(metalLBPeers.items(t.Context(), c))(t))
 }
 
-// The holders are those of MetalLB's statuses and of Cilium's leases, and a cluster of neither has none.
+// The holders are the nodes in MetalLB's statuses and the holders of Cilium's leases. Other clusters have none.
 func TestL2Announcements(t *testing.T) {
 	const (
 		statuses = "/apis/metallb.io/v1beta1/servicel2statuses"

@@ -20,8 +20,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// proxyTable is the name of kube-proxy's tables of nftables, one for each family, and serviceIPs of the map in it
-// that has the chain of each port of a Service, by address, protocol and port.
+// proxyTable is the name of kube-proxy's tables of nftables, one for each family. Its map serviceIPs has the chain of
+// each port of a Service, by address, protocol and port.
 const (
 	proxyTable = "kube-proxy"
 	serviceIPs = "service-ips"
@@ -29,8 +29,8 @@ const (
 
 var protocolNames = map[byte]string{unix.IPPROTO_TCP: "TCP", unix.IPPROTO_UDP: "UDP", unix.IPPROTO_SCTP: "SCTP"}
 
-// nftServices reads where the rules of a kube-proxy in mode nftables send connections to Services. The kernel is asked
-// several times. It is asked again if what it named is gone meanwhile; other changes make a difference of this read alone.
+// nftServices reads where the rules of a kube-proxy in mode nftables send connections to Services. That takes several
+// requests, which are repeated if an object is gone meanwhile; other changes in between make a wrong answer once.
 func nftServices(ctx context.Context, m Machine) (services []VirtualServer, err error) {
 	err = inNamespace(ctx, m, func(_, ns netns.NsHandle) error {
 		options := []nftables.ConnOption{nftables.AsLasting()}
@@ -89,8 +89,8 @@ func (r nftRules) services(ctx context.Context) (all []VirtualServer, err error)
 	return all, nil
 }
 
-// destinations are the addresses to which a chain, and those that it leads to, may translate a packet's. Each
-// endpoint has a chain, or from 1.36 on an element of a map, if the Service has no session affinity.
+// destinations are the addresses to which a chain, or a chain that it leads to, may translate a packet's destination.
+// Each endpoint has a chain, or from 1.36 on an element of a map, if the Service has no session affinity.
 func (r nftRules) destinations(ctx context.Context, chain string, seen map[string]bool) (all []netip.AddrPort, err error) {
 	if chain == "" || seen[chain] || ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -151,7 +151,7 @@ func chainOf(e nftables.SetElement) string {
 	return ""
 }
 
-// addressPort is an address of either family with a port behind it, of which the kernel may have padded the end.
+// addressPort is an address of either family with a port behind it. The kernel may have padded its end.
 func addressPort(data []byte) []netip.AddrPort {
 	length := 4
 	if len(data) >= 16 {
@@ -172,8 +172,8 @@ func addressPort(data []byte) []netip.AddrPort {
 // nft has no reader for that, and calls a function that is not there (nftables, src/netlink.c, set_make_key).
 const valueExpression = 4
 
-// unreadableSets are the sets and maps in all tables but kube-proxy's that crash an older nft which lists sets:
-// family, table and name.
+// unreadableSets are the sets and maps that crash an older nft when it lists sets: family, table and name.
+// kube-proxy's own tables are left out.
 func unreadableSets(ctx context.Context, m Machine) (all []string, err error) {
 	err = inNamespace(ctx, m, func(_, ns netns.NsHandle) error {
 		socket, err := nl.GetNetlinkSocketAt(ns, netns.None(), unix.NETLINK_NETFILTER)

@@ -96,7 +96,7 @@ func (s *sightings) note(namespace string, interfaces []Interface, now time.Time
 		s.namespace, s.since, now = namespace, nil, time.Time{}
 	}
 	before := s.since
-	s.since = map[sighted]time.Time{} // without those that have gone
+	s.since = map[sighted]time.Time{} // forgets interfaces that are gone
 	for i := range interfaces {
 		key := sighted{interfaces[i].Name, interfaces[i].Index}
 		since, known := before[key]

@@ -34,7 +34,7 @@ var podPolicies = []listed[podPolicy]{
 	customList[podPolicy](schema.GroupVersionResource{Group: "frrk8s.metallb.io", Version: "v1beta1", Resource: "frrconfigurations"}, "FRRConfigurations"),
 }
 
-// otherAdvertisements are the nodes that are to announce their Node.spec.podCIDRs by such an object.
+// otherAdvertisements are the nodes that are to announce their Node.spec.podCIDRs by a podPolicy.
 func (c *cluster) otherAdvertisements(ctx context.Context) (all []BGPAdvertisement, err error) {
 	for _, of := range podPolicies {
 		policies, err := of.whole(ctx, c)

@@ -17,10 +17,10 @@ import (
 	"github.com/relapse-dev/relapse/topology/process"
 )
 
-// Own is the machine that this program runs on, seen from its network namespace: that of a node for
-// a pod with hostNetwork. Reading it takes CAP_NET_ADMIN, and CAP_NET_RAW for legacy iptables, and
-// changes nothing. To ask for rules or connections makes a kernel load the module that has them,
-// even if the caller may not load modules; so it is asked only for what it has already.
+// Own is the machine that this program runs on, seen from its network namespace: for a pod with hostNetwork the
+// node's. Reading it takes CAP_NET_ADMIN, and CAP_NET_RAW for legacy iptables, and changes nothing. A request for
+// rules or connections makes a kernel load the module that has them, even if the caller may not load modules; so it
+// is asked only for what it has already.
 type Own struct {
 	// Proc is where procfs is mounted; empty: /proc.
 	Proc string
@@ -48,7 +48,7 @@ func (o Own) read(name string) ([]byte, error) {
 	return os.ReadFile(filepath.Join(proc, name))
 }
 
-// Functions that a kernel has if it has, built in or loaded, what they belong to.
+// Functions of parts of the kernel, which it has once the part is built in or loaded.
 var (
 	connTrack        = []string{"nf_conntrack_in"}
 	connTrackNetlink = []string{"ctnetlink_get_conntrack"}
@@ -122,8 +122,7 @@ func (o Own) saves(program, table string) (bool, error) {
 	return err == nil && has[0], err
 }
 
-// listens reports whether a program of the network namespace listens on a unix socket whose
-// path ends so.
+// listens reports whether a program of the network namespace listens on a unix socket with this end of its path.
 func (o Own) listens(end string) (bool, error) {
 	text, err := o.read("net/unix")
 	if err != nil {

@@ -35,11 +35,10 @@ type Permission struct {
 	Names []string `json:"names,omitempty"`
 }
 
-// Accounts is the source of what RBAC permits the ServiceAccounts of running pods, in
-// order of namespace and name. It lists roles, their bindings and Pods: a review of access,
-// which the API server would answer, is created, and who may only read cannot create one.
-// Other authorizers than RBAC are not asked. Rules of aggregated ClusterRoles are those that
-// the controller has filled in, by which the API server goes too.
+// Accounts is the source of what RBAC permits the ServiceAccounts of running pods, in order of namespace and name. It
+// lists roles, their bindings and Pods: a review of access, which the API server would answer, is created, and who
+// may only read cannot create one. Authorizers other than RBAC are not asked. The rules of an aggregated ClusterRole
+// are the rules that the controller has filled in: the API server goes by them too.
 var Accounts = clusterList("permissions of ServiceAccounts", []*resource{
 	listedPods.resource, listedClusterRoles.resource, listedRoles.resource, listedClusterBindings.resource, listedBindings.resource,
 }, (*cluster).accounts,

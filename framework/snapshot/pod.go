@@ -28,8 +28,8 @@ var Pods = clusterList("Pods", []*resource{listedPods.resource}, (*cluster).pods
 // keptPod is what sources read of a pod that has not ended.
 type keptPod struct {
 	images PodImages
-	// ip is not valid if the pod has no address of its own; err: nor can it be read. ipv6 is that of
-	// a pod that has both.
+	// ip is not valid if the pod has no address of its own, or err says why it cannot be read. ipv6 is the second
+	// address of a pod with both families.
 	ip, ipv6 netip.Addr
 	err      error
 	calico   []CalicoAgent

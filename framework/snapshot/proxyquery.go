@@ -134,7 +134,7 @@ func (p *Proxy) take(section, text string) error {
 	return err
 }
 
-// Metrics of kube-proxy. From 1.33 on those of syncs have a label for the family.
+// Metrics of kube-proxy. From 1.33 on the metrics of syncs have a label for the family.
 const (
 	buildInfo   = "kubernetes_build_info"
 	lastSync    = "kubeproxy_sync_proxy_rules_last_timestamp_seconds"
@@ -142,7 +142,7 @@ const (
 	failedSyncs = "kubeproxy_sync_proxy_rules_nftables_sync_failures_total"
 )
 
-// metrics reads the metrics of an answer by name, and what they say of syncs by family; nil of one that has none.
+// metrics reads the metrics of an answer by name, and the syncs by family; nil of an answer without metrics.
 func (p *Proxy) metrics(answer string) (values map[string]float64, syncs map[string]ProxySync, err error) {
 	status, body := readResponse(answer)
 	if status != http.StatusOK {
@@ -179,7 +179,7 @@ func (p *Proxy) metrics(answer string) (values map[string]float64, syncs map[str
 	return values, syncs, nil
 }
 
-// readResponse takes an HTTP response apart; 0 is the status of a server that did not answer.
+// readResponse takes an HTTP response apart. A server that did not answer has status 0.
 func readResponse(text string) (status int, body string) {
 	response, err := http.ReadResponse(bufio.NewReader(strings.NewReader(text)), nil)
 	if err != nil {

@@ -41,8 +41,8 @@ func (r Router) Session(with netip.Addr) (n Neighbor, up bool) {
 	return each.First(r.Neighbors.Items, func(n Neighbor) bool { return n.Address == with && n.State == SessionEstablished })
 }
 
-// RouteTo is the route that a kernel with these takes to an address: the narrowest, and of several that of the lowest
-// metric; nil if there is none.
+// RouteTo is the route that a kernel with these routes takes to an address: the narrowest, and of several as narrow
+// the one of the lowest metric; nil if there is none.
 func RouteTo(routes []Route, to netip.Addr) (best *Route) {
 	for i, r := range routes {
 		if r.Prefix.Contains(to) && (best == nil || cmp.Or(best.Prefix.Bits()-r.Prefix.Bits(), r.Metric-best.Metric) < 0) {

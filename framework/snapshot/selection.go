@@ -13,7 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// NodeSelection is a selector by which an object of BGP chooses nodes. An object without a selector is of all.
+// NodeSelection is a selector by which an object of BGP chooses nodes. An object without a selector chooses all.
 type NodeSelection struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"`
@@ -77,7 +77,7 @@ const (
 	peerSelector = "spec.peerSelector"
 )
 
-// selection is what any of some selectors selects.
+// selection has the nodes that any of some selectors selects.
 func selection(nodes []*object[Node], selectors []metav1.LabelSelector) (NodeSelection, error) {
 	var names []string
 	var all []labels.Selector
@@ -95,7 +95,7 @@ func selection(nodes []*object[Node], selectors []metav1.LabelSelector) (NodeSel
 	}), nil
 }
 
-// selectionBy is what a test selects that names some labels.
+// selectionBy has the nodes that a test of these labels selects.
 func selectionBy(nodes []*object[Node], names []string, selects labelTest) NodeSelection {
 	s := NodeSelection{Labels: names}
 	for _, n := range nodes {
@@ -117,7 +117,7 @@ func selectionBy(nodes []*object[Node], names []string, selects labelTest) NodeS
 	return s
 }
 
-// calicoSelections are those of BGPPeers. A peer without an address is each node that its peerSelector selects.
+// calicoSelections are the selectors of BGPPeers. Without an address, peerSelector selects the peers.
 func (c *cluster) calicoSelections(ctx context.Context, nodes []*object[Node]) (all []NodeSelection, err error) {
 	peers, err := calicoBGPPeers.whole(ctx, c)
 	if err != nil || len(peers) == 0 {
@@ -176,7 +176,7 @@ func (c *cluster) calicoMesh(ctx context.Context, nodes []*object[Node]) (bool, 
 	return !reflects && (of.is.Spec.Mesh == nil || *of.is.Spec.Mesh), nil
 }
 
-// calicoNodes are nodes with the labels that Calico keeps of them beside Kubernetes'.
+// calicoNodes are the nodes, with the labels that only Calico has of them beside Kubernetes'.
 func calicoNodes(nodes []*object[Node]) (all []*object[Node]) {
 	for _, n := range nodes {
 		of := *n

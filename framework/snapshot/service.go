@@ -54,7 +54,7 @@ func metalLBAnnotation(o *corev1.Service, name string) string {
 	return same(cmp.Or(o.Annotations["metallb.io/"+name], o.Annotations["metallb.universe.tf/"+name]))
 }
 
-// Stands reports whether another reading is of the same Service, with the same requests to who gives it addresses.
+// Stands reports whether another reading is of the same Service, and whether its requests for addresses are the same.
 func (s Service) Stands(o Service) bool {
 	return s.String() == o.String() && s.Created.Equal(o.Created) && s.Requests == o.Requests && slices.Equal(s.Ports, o.Ports)
 }
@@ -93,8 +93,7 @@ type ServicePort struct {
 
 // Services is the source of the Services that have a cluster IP, in order of namespace and name.
 //
-// It is compared with what kube-proxies have made of it, and no snapshot is
-// held up if it takes as long as those.
+// It may take as long as Proxies: detectors compare the two, so no snapshot has to wait for it alone.
 var Services = listSource("Services", listedServices, func(s *Snapshot) *List[Service] { return &s.Services }, nil).within(proxyTimeout)
 
 var listedServices = listing(resource{

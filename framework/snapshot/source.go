@@ -109,10 +109,9 @@ func (o *opening) closes(opened any) {
 	}
 }
 
-// A source that did not answer in time may be slow, not dead: with four guests on two CPUs,
-// reading a node's connections took over a second for half a minute. In the next snapshot it
-// has twice the time, up to stretch times its usual one and at most mostStretched, until it
-// answers quickly again.
+// A source that did not answer in time may be slow, not dead: with four guests on two CPUs, reading a node's
+// connections took over a second for half a minute. In the next snapshot it has twice the time, up to stretch times
+// its usual time and at most mostStretched, until it answers quickly again.
 const (
 	stretch       = 4
 	mostStretched = 10 * time.Second
@@ -122,7 +121,7 @@ const (
 type Collector struct {
 	sources []*opened
 	closers []io.Closer
-	// cluster is the one that some of the sources read; nil if none does.
+	// cluster is nil if no source reads it.
 	cluster *cluster
 }
 
@@ -131,7 +130,7 @@ type opened struct {
 	read read
 	// unreachable is why they cannot be read; then read is of no use.
 	unreachable error
-	// usual bounds a reading, and within the next one.
+	// usual bounds a reading, within bounds the next one.
 	usual, within time.Duration
 }
 
@@ -150,9 +149,9 @@ func (o *opened) collect(ctx context.Context, s *Snapshot) {
 	}
 }
 
-// Open makes a collector of some sources; of sources that are named twice it
-// is one. What the access cannot reach is no error: such a source is unavailable in
-// each snapshot, and Snapshot.Unavailable says why. The collector must be closed.
+// Open makes a collector of some sources; a source that is named twice counts once. What the access cannot reach is
+// no error: such a source is unavailable in each snapshot, and Snapshot.Unavailable says why. The collector must be
+// closed.
 func Open(ctx context.Context, access Access, sources ...Source) (*Collector, error) {
 	asked, err := byKind(sources)
 	if err != nil {
@@ -202,13 +201,13 @@ func (c *Collector) Close() error {
 	return errors.Join(errs...)
 }
 
-// ListWithin bounds all pages of a list, where each has its own bound: in this time the server
-// may forget the version that they are of.
+// ListWithin bounds all pages of a list together, beside the bound of each page: after this time the server may have
+// forgotten the version that they are of.
 const ListWithin = 5 * time.Minute
 
-// Allow bounds one answer by at least a time, for a cluster and routers that are far away, or
-// whose requests are limited: all that a router says, or a page of a list of the API server. Of a
-// large cluster there are hundreds. Of is what it is for; none: all sources.
+// Allow bounds one answer by at least a time, for a cluster and routers that are far away, or whose requests are
+// limited. One answer is all that a router says, or a page of a list of the API server, which may have hundreds. It
+// holds for these sources; none: for all.
 func (c *Collector) Allow(within time.Duration, of ...Source) {
 	for _, s := range c.sources {
 		if len(of) > 0 && !slices.ContainsFunc(of, func(o Source) bool { return o.kind == s.kind }) {

@@ -42,7 +42,7 @@ type Statement struct {
 }
 
 type statements struct {
-	// nodes and services are named by their addresses.
+	// nodes and services are their names, by address.
 	nodes, services map[netip.Addr]string
 	// bulk is whether rules of iptables, Services and their endpoints are wanted,
 	// which a load changes all the time.

@@ -112,8 +112,8 @@ func Version(tag string) (version string, own bool) {
 
 const maxResolving = 8
 
-// tags asks a registry for each image that is referred to without a digest. What was not read of these is missing: their own
-// sources say so.
+// tags asks a registry for each image that is referred to without a digest. Images whose sources were not read are
+// missing: these sources say so.
 func (c *cluster) tags(ctx context.Context, registry Registry) List[Tag] {
 	began := time.Now()
 	workloads, _ := c.workloads(ctx)

@@ -215,8 +215,8 @@ func (c comparison) unset(key string) Drift {
 	}
 }
 
-// noted is what the vendor's upgrade notes of the minors after the older version say of a key, up to
-// those of the newer one.
+// noted is what the vendor's upgrade notes say of a key, from the minor after the older version to the minor of the
+// newer one.
 func (c comparison) noted(key string) string {
 	from, to := c.from.Version, c.to.Version
 	if byNumber(from, to) > 0 { // a rollback takes back what they say
@@ -271,8 +271,8 @@ func (f force) with(key string) string {
 	return f.pair[0]
 }
 
-// inForce returns the effective value of the setting that a key belongs to: that of its names
-// that is set, or else the default. What no key of the version sets is not known.
+// inForce returns the effective value of the setting that a key names: the value of the name that is set, or else the
+// default. It is NotKnown if the version reads none of the setting's names.
 func (s configured) inForce(key string) force {
 	f := force{value: NotKnown}
 	for _, name := range names(key) { // the newest first

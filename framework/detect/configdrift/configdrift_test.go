@@ -18,7 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// keys are those of a ConfigMap, each with its value after it.
+// keys is a ConfigMap of keys, each followed by its value.
 func keys(all ...string) map[string]string {
 	config := map[string]string{}
 	for pair := range slices.Chunk(all, 2) {
@@ -341,8 +341,8 @@ func FuzzCompare(f *testing.F) {
 	})
 }
 
-// BenchmarkCompare judges a ConfigMap of a hundred keys, unknown ones among
-// them: those take longest. The budget is 50 ms.
+// BenchmarkCompare judges a ConfigMap of a hundred keys. Unknown keys are among them, because these take longest. The
+// budget is 50 ms.
 func BenchmarkCompare(b *testing.B) {
 	config := map[string]string{}
 	for key, o := range must.Get(Cilium().find("1.8.1"))(b).Keys {

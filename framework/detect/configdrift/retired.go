@@ -12,29 +12,27 @@ import (
 
 // retired is a key that the vendor's reference no longer has.
 type retired struct {
-	// deprecated is the first version that reads the key though its reference lacks it, and gone
-	// the first that does not read it; empty if there is none.
+	// deprecated is the first version whose reference lacks the key and that still reads it, gone the first that does
+	// not read it; empty if there is none.
 	deprecated, gone string
 	// now is the new name of the setting; empty if there is none.
 	now string
 	// says is the vendor's deprecation; empty for a key that is only hidden.
 	says string
-	// kind and defaults are stated where the last reference that has the key is no longer right, or
-	// none has it.
+	// kind and defaults are stated if no reference has the key, or if the last one that has it is no longer right.
 	kind     string
 	defaults []since
-	// words are the new name's values for the old name's; nil if they are the same.
+	// words are the values of the new name, by the values of the old name; nil if they are the same.
 	words map[string]string
-	// conflict is what the versions that read both names say if both are set and they do not start;
-	// empty if they start.
+	// conflict is the error of versions that read both names and do not start if both are set; empty if they start.
 	conflict string
 }
 
 type since struct{ version, value string }
 
-// retiredKeys are keys that have another name, and deprecated keys of which the upgrade notes
-// say too little. Each was read in the vendor's code: daemon/cmd/daemon_main.go registers flags
-// and deprecations, pkg/option/config.go reads both names, unless something else is stated.
+// retiredKeys are keys that have another name, and deprecated keys about which the upgrade notes say too little. Each
+// was read in the vendor's code: daemon/cmd/daemon_main.go registers flags and deprecations, pkg/option/config.go
+// reads both names, unless another place is stated.
 var retiredKeys = map[string]retired{
 	// pkg/option/config.go, populateMasqueradingSettings of 1.10.
 	"masquerade": {deprecated: "1.10.0", gone: "1.11.0", now: "enable-ipv4-masquerade",
@@ -101,12 +99,11 @@ func inNewWords(key, value string) string {
 	return NotKnown
 }
 
-// oldCounts begins the old names that count where the new one is set, too (NewConfig in
-// pkg/loadbalancer/config.go). Of other settings the new name counts.
+// oldCounts begins the old names that win if the new name is set too (NewConfig in pkg/loadbalancer/config.go). Of
+// other settings the new name wins.
 const oldCounts = "node-port-"
 
-// conflicts returns what a version says of an old name that is set beside the new one, and does
-// not start; empty if it starts.
+// conflicts returns the error with which a version refuses an old name beside the new one; empty if it starts.
 func conflicts(version, old string, config map[string]string) string {
 	r := retiredKeys[old]
 	a, b := config[old], config[r.now]
@@ -129,16 +126,16 @@ func conflicts(version, old string, config map[string]string) string {
 	return ""
 }
 
-// Versions of Cilium's agent that do not start with a value that is of another type, and with an
-// empty one. Those before read false or 0. Agents of 1.8 to 1.12 were asked (pkg/option/config.go
-// reads with viper, and 1.12 validates each key); of empty numbers no later one was.
+// The first versions of Cilium's agent that do not start with a value of another type, or with an empty value.
+// Earlier versions read false or 0. Agents of 1.8 to 1.12 were asked (pkg/option/config.go reads with viper, and 1.12
+// validates each key), and none later than that about empty numbers.
 const (
 	refusesWrong = "1.11.0"
 	refusesEmpty = "1.12.0"
 	emptyNumber  = "1.13.0" // from here on it is not known
 )
 
-// bad is what a version makes of a value that is not of a type, which may be empty.
+// bad is how a version reads a value that is empty or not of its key's type.
 func bad(version, kind, raw string) string {
 	first := refusesWrong
 	if raw == "" {

@@ -31,7 +31,7 @@ const Component = "cilium"
 // Reference is what one version states of its keys.
 type Reference struct {
 	Version string // without a leading v
-	// Keys are those of the vendor's reference of commands, and those that the vendor's chart sets.
+	// Keys are the keys in the vendor's reference of commands, and the keys that the vendor's chart sets.
 	Keys map[string]Option
 	// Notes are the upgrade notes of the version's minor.
 	Notes []Note

@@ -7,10 +7,9 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// wordings are the words that a version takes as the value of a key, and which both of two versions that
-// take one read in the same way; one with a question mark is taken, and may mean something else than
-// before. They hold up to the next of the key. The vendor's code is the source: where each is from is said
-// beside it, and which words it has in the versions of the table was read there, at both ends of each range.
+// wordings are the words that a version takes as the value of a key. Two versions that both take a word read it in
+// the same way, unless it has a question mark. A row holds up to the next row of its key. The source is the vendor's
+// code that is named above the row, which was read in the versions of the table at both ends of each range.
 var wordings = []struct{ key, from, words string }{
 	// pkg/ipam/ipam.go: Unknown IPAM backend.
 	{"ipam", "1.8.1", "hostscope-legacy kubernetes cluster-pool crd eni azure"},
@@ -58,7 +57,7 @@ func Worded() []string {
 	return each.Once(keys)
 }
 
-// words are those that a version takes for a key; nil where that is not known.
+// words are the values that a version takes for a key; nil if they are not known.
 func words(key, version string) []string {
 	var all []string
 	at := numbers(version)
@@ -73,8 +72,8 @@ func words(key, version string) []string {
 	return all
 }
 
-// takes reports whether a version takes a text for a key, and reads it as the others do that take it. An
-// empty text means the default of some keys, and is left open.
+// takes reports whether a version takes a text for a key, and whether it reads it as the other versions do that take
+// it. An empty text is taken: it is the default of some keys.
 func takes(key, version string, o Option, raw string) (yes, same bool) {
 	if kind := kindOf(o.Type); kind != "" {
 		_, yes := parse(kind, raw)

@@ -21,7 +21,7 @@ type Path struct {
 	Expected []string
 	// Hops are the members that the tables lead to, the sender first.
 	Hops []string
-	// Unread are those of Hops whose routes were not read: there the declared path was followed.
+	// Unread are the Hops whose routes were not read: there the declared path was followed.
 	Unread []string
 	// End is why the packets get no further than the last of Hops; empty if that is the
 	// last of Expected.
