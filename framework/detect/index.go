@@ -170,7 +170,8 @@ func (v *view) addressed(r snapshot.Router) snapshot.Router {
 	if len(by) == 0 {
 		return r
 	}
-	r.Neighbors.Items, r.Paths.Items, r.Routes.Items = slices.Clone(r.Neighbors.Items), slices.Clone(r.Paths.Items), slices.Clone(r.Routes.Items)
+	r.Neighbors.Items, r.Paths.Items = slices.Clone(r.Neighbors.Items), slices.Clone(r.Paths.Items)
+	r.Routes.Items = slices.Clone(r.Routes.Items)
 	for i, n := range r.Neighbors.Items {
 		r.Neighbors.Items[i].Address = cmp.Or(by[n.Address], n.Address)
 	}
@@ -231,7 +232,8 @@ func newRouter(v *view, s snapshot.Router, routingOf func(snapshot.Router) *rout
 	r := &router{
 		Router: s, routing: func() *routing { return routingOf(s) },
 		peers: map[string]bool{}, from: map[string][]netip.Addr{}, rejects: map[string]bool{}, sessions: map[string]snapshot.Neighbor{},
-		ended: map[netip.Addr]bool{}, filters: map[string]bool{}, untold: map[string]bool{}, as: map[netip.Addr]uint32{}, nodeAS: map[uint32]bool{},
+		ended: map[netip.Addr]bool{}, filters: map[string]bool{}, untold: map[string]bool{},
+		as: map[netip.Addr]uint32{}, nodeAS: map[uint32]bool{},
 	}
 	for _, n := range s.Neighbors.Items {
 		r.as[n.Address] = n.AS
@@ -318,7 +320,10 @@ type family struct {
 }
 
 func (v *view) familiesOf(r *router) map[bool]*family { // by whether it is IPv4
-	of := map[bool]*family{true: {pods: map[string]bool{}, others: map[string]bool{}}, false: {pods: map[string]bool{}, others: map[string]bool{}}}
+	of := map[bool]*family{}
+	for _, is4 := range []bool{true, false} {
+		of[is4] = &family{pods: map[string]bool{}, others: map[string]bool{}}
+	}
 	for node, ways := range r.leads() {
 		for _, w := range ways {
 			for p := range r.routing().by(w) {

@@ -240,7 +240,8 @@ func (l *links) elsewhere(a netip.Addr, says string, holders []snapshot.L2Announ
 		if active && confirmed {
 			f.State = Active
 		}
-		f.Says = fmt.Sprintf("%s what is for %s, to %s (%s), and %s announces it: %s.", do(f.Routers, "sends", "send"), says, name, mac, sayHolder(holders[0]), why)
+		f.Says = fmt.Sprintf("%s what is for %s, to %s (%s), and %s announces it: %s.",
+			do(f.Routers, "sends", "send"), says, name, mac, sayHolder(holders[0]), why)
 		all = append(all, f)
 	}
 	return all
@@ -254,7 +255,8 @@ func (l *links) without(a netip.Addr, says string, holders []snapshot.L2Announce
 		if of.Local && len(of.on) > 0 && len(holders) > 0 && !slices.ContainsFunc(holders, serves) &&
 			(len(l.entries[a]) > 0 || !l.view.announced(of.Service, a)) {
 			return []Finding{{Kind: LeaseWithoutEndpoint, State: Active, Announcer: holders[0].Node, Says: fmt.Sprintf(
-				"%s announces %s, and has no ready endpoint of its own: externalTrafficPolicy Local asks for one, and it drops the packets; endpoints are on %s.",
+				"%s announces %s, and has no ready endpoint of its own: externalTrafficPolicy Local asks for one, "+
+					"and it drops the packets; endpoints are on %s.",
 				sayHolder(holders[0]), says, and(few(slices.Sorted(maps.Keys(of.on)))))}}
 		}
 	}

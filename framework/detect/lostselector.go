@@ -49,8 +49,9 @@ func (LostSelector) Detect(history []snapshot.Snapshot, _ *Index) (findings []Fi
 		case slices.Contains(s.Needs, removedLabel) && ofKubeadm(s, now.Nodes.Items):
 			findings = append(findings, Finding{
 				Kind: RemovedLabel, State: Latent, Object: object,
-				Says: fmt.Sprintf("%s %s selects %s by the label %s (%s). kubeadm sets that label no longer since 1.24, and its upgrade to 1.24 removes it. "+
-					"Once these nodes are upgraded or made anew, the object selects no node.", s.Kind, s.Name, and(s.Nodes), removedLabel, s.Field),
+				Says: fmt.Sprintf("%s %s selects %s by the label %s (%s). kubeadm sets that label no longer since 1.24, "+
+					"and its upgrade to 1.24 removes it. Once these nodes are upgraded or made anew, the object selects no node.",
+					s.Kind, s.Name, and(s.Nodes), removedLabel, s.Field),
 			})
 		}
 	}

@@ -156,7 +156,8 @@ func (d ProxyConvergence) node(history []*lookup, p snapshot.Proxy) []Finding {
 	for _, kind := range []string{MissingService, MissingEndpoint, StaleEndpoint} {
 		for _, state := range []State{Active, Pending} {
 			if all := ofKind(by[state], kind); len(all) > 0 {
-				findings = append(findings, Finding{Kind: kind, State: state, Object: Named(p.Node), Says: says(p, kind, all, by[state], now) + given[state]})
+				text := says(p, kind, all, by[state], now) + given[state]
+				findings = append(findings, Finding{Kind: kind, State: state, Object: Named(p.Node), Says: text})
 			}
 		}
 	}
@@ -172,7 +173,8 @@ func unreadableSet(p snapshot.Proxy) []Finding {
 		"can write no rule until it is gone.", p.Version)
 	if !plain {
 		state, says = Hint, fmt.Sprintf("The nft of kube-proxy %s, which is no release of Kubernetes itself, may crash when it reads that: "+
-			"the nft 1.0.6 in images before %s does, and which one this build has is not known.", cmp.Or(p.Version, "of unknown version"), and(patchedNFT))
+			"the nft 1.0.6 in images before %s does, and which one this build has is not known.",
+			cmp.Or(p.Version, "of unknown version"), and(patchedNFT))
 	}
 	return []Finding{{Kind: UnreadableSet, State: state, Object: Named("kube-proxy"), Says: fmt.Sprintf(
 		"Another program than kube-proxy has set %s of nftables on %s, made by nft 1.1.2 or later. %s", and(p.Unreadable), p.Node, says)}}

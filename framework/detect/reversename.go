@@ -44,7 +44,8 @@ func (d ReverseName) Detect(history []snapshot.Snapshot, _ *Index) []Finding {
 	for _, p := range now.PodImages.Items {
 		for _, c := range p.Containers {
 			ref, err := snapshot.ParseReference(c.Image)
-			if version, _, _ := strings.Cut(strings.TrimPrefix(ref.Tag, "v"), "-"); err == nil && !c.Init && coreDNS(ref.Name) && slices.Contains(withoutReverseNames, version) {
+			version, _, _ := strings.Cut(strings.TrimPrefix(ref.Tag, "v"), "-")
+			if err == nil && !c.Init && coreDNS(ref.Name) && slices.Contains(withoutReverseNames, version) {
 				pods[version] = append(pods[version], p.String())
 			}
 		}
@@ -53,7 +54,8 @@ func (d ReverseName) Detect(history []snapshot.Snapshot, _ *Index) []Finding {
 	for _, version := range slices.Sorted(maps.Keys(pods)) {
 		findings = append(findings, Finding{
 			Kind: NoReverseName, State: Active, Object: Named("CoreDNS " + version), Pods: pods[version],
-			Says: fmt.Sprintf("CoreDNS %s answers NXDOMAIN for the addresses of endpoints without a hostname: %d of %s. Programs that ask for the name of an address, such as Kerberos, are refused.",
+			Says: fmt.Sprintf("CoreDNS %s answers NXDOMAIN for the addresses of endpoints without a hostname: %d of %s. "+
+				"Programs that ask for the name of an address, such as Kerberos, are refused.",
 				version, unnamed, and(slices.Sorted(maps.Keys(services)))),
 		})
 	}

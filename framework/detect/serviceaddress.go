@@ -63,7 +63,8 @@ func (ServiceAddress) Detect(history []snapshot.Snapshot, _ *Index) (findings []
 			if i := slices.IndexFunc(lost[address], func(l loss) bool { return l.to(of, address) }); i >= 0 {
 				from := lost[address][i]
 				f.Kind = TakenAddress
-				f.Says = fmt.Sprintf("%s has %s, which %s asks for, the older Service, which has no address: clients who use %[2]s for %[3]s reach %[1]s.", of, address, from)
+				f.Says = fmt.Sprintf("%s has %s, which %s asks for, the older Service, which has no address: "+
+					"clients who use %[2]s for %[3]s reach %[1]s.", of, address, from)
 				if from.had != nil {
 					f.Says = fmt.Sprintf("%s has %s, which %s had at %s UTC, and has not given back: clients of %[3]s reach %[1]s.",
 						of, address, from, from.had.Time.UTC().Format(time.TimeOnly))
@@ -128,7 +129,8 @@ func allocator(s snapshot.Service) string {
 func sharer(among []snapshot.Service, of snapshot.Service) (with, port string) {
 	for _, s := range among {
 		for _, p := range s.Ports {
-			if allocator(s) == allocator(of) && slices.ContainsFunc(of.Ports, func(q snapshot.ServicePort) bool { return q.Port == p.Port && q.Protocol == p.Protocol }) {
+			same := func(q snapshot.ServicePort) bool { return q.Port == p.Port && q.Protocol == p.Protocol }
+			if allocator(s) == allocator(of) && slices.ContainsFunc(of.Ports, same) {
 				return s.String(), fmt.Sprintf("port %d/%s", p.Port, p.Protocol)
 			}
 		}

@@ -69,7 +69,8 @@ func (d SessionReset) Detect(history []snapshot.Snapshot, _ *Index) (findings []
 		if of := byVersion[version]; len(of) > 0 && dropsBFD(version) {
 			findings = append(findings, Finding{
 				Kind: ResetsAhead, State: Latent, Object: Named("MetalLB " + version),
-				Says: fmt.Sprintf("MetalLB %s resets the BGP sessions of %s with each Service that gets or loses an address, because BGPPeer %s has a BFD profile. 0.14.6 does not.%s",
+				Says: fmt.Sprintf("MetalLB %s resets the BGP sessions of %s with each Service that gets or loses an address, "+
+					"because BGPPeer %s has a BFD profile. 0.14.6 does not.%s",
 					version, and(few(slices.Sorted(maps.Keys(of)))), and(few(profiled(now))), young(now, of)),
 			})
 		}
@@ -94,7 +95,8 @@ func resetBy(version string, all []sessionReset) (f Finding, there bool) {
 		nodes[r.node], routers[r.router], services[r.service] = true, true, true
 	}
 	f.Routers = slices.Sorted(maps.Keys(routers))
-	f.Says = fmt.Sprintf("BGP sessions of %s with %s ended after Service %s had changed, and their speakers are the same: the routes of all Services over these nodes were gone until the sessions came up anew.",
+	f.Says = fmt.Sprintf("BGP sessions of %s with %s ended after Service %s had changed, and their speakers are the same: "+
+		"the routes of all Services over these nodes were gone until the sessions came up anew.",
 		and(few(slices.Sorted(maps.Keys(nodes)))), and(f.Routers), and(few(slices.Sorted(maps.Keys(services)))))
 	return f, len(nodes) > 0
 }
@@ -251,5 +253,6 @@ func young(s snapshot.Snapshot, speakers map[string]frrSpeaker) string {
 	if sessions == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" All %d sessions came up within %s after Service %s was created, and the speakers are older.", sessions, resetWithin, newest)
+	return fmt.Sprintf(" All %d sessions came up within %s after Service %s was created, and the speakers are older.",
+		sessions, resetWithin, newest)
 }

@@ -102,15 +102,7 @@ func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertiseme
 		if err != nil {
 			return nil, fmt.Errorf("%s: spec.nodeSelector: %w", config, err)
 		}
-		peers := map[string]bool{}
-		for _, instance := range config.is.Spec.BGPInstances {
-			for _, p := range instance.Peers {
-				if p.PeerConfigRef != nil {
-					peers[p.PeerConfigRef.Name] = true
-				}
-			}
-		}
-		nothing := true
+		peers, nothing := config.is.peerConfigs(), true
 		for _, advertisement := range advertisements {
 			families, err := advertised(advertisement, peerings, peers)
 			if err != nil {
@@ -138,10 +130,24 @@ func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertiseme
 	return all, nil
 }
 
+// peerConfigs are the names of the CiliumBGPPeerConfigs of the peers.
+func (c ciliumBGPClusterConfig) peerConfigs() map[string]bool {
+	names := map[string]bool{}
+	for _, instance := range c.Spec.BGPInstances {
+		for _, p := range instance.Peers {
+			if p.PeerConfigRef != nil {
+				names[p.PeerConfigRef.Name] = true
+			}
+		}
+	}
+	return names
+}
+
 // items are what an entry announces of pods and of Services; base says who announces it. An entry that no peer
 // selects has items of pods alone.
 func (e ciliumBGPEntry) items(
-	base BGPAdvertisement, services []*object[Service], pools []*object[ciliumPodIPPool], families map[string]bool) ([]BGPAdvertisement, error) {
+	base BGPAdvertisement, services []*object[Service], pools []*object[ciliumPodIPPool], families map[string]bool,
+) ([]BGPAdvertisement, error) {
 	if base.Unselected {
 		services = nil
 	}

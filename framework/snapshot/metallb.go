@@ -86,8 +86,8 @@ var BGPAdvertisements = clusterList("BGP advertisements of MetalLB, Cilium and C
 	listedAdvertisements.resource, listedPools.resource, listedNodes.resource, listedServices.resource,
 	ciliumClusterConfigs[0].resource, ciliumPeerConfigs[0].resource, ciliumAdvertisements[0].resource,
 	ciliumClusterConfigs[1].resource, ciliumPeerConfigs[1].resource, ciliumAdvertisements[1].resource,
-	ciliumPodPools[0].resource, ciliumPodPools[1].resource, ciliumPolicies.resource, calicoBGPConfigurations.resource, listedDefinitions.resource,
-	podPolicies[0].resource, podPolicies[1].resource,
+	ciliumPodPools[0].resource, ciliumPodPools[1].resource, ciliumPolicies.resource, calicoBGPConfigurations.resource,
+	listedDefinitions.resource, podPolicies[0].resource, podPolicies[1].resource,
 }, (*cluster).bgpAdvertisements,
 	func(s *Snapshot) *List[BGPAdvertisement] { return &s.BGPAdvertisements }, BGPAdvertisement.state)
 

@@ -213,7 +213,8 @@ func unreadableSet(answer []byte) string {
 		of[a.Attr.Type&nl.NLA_TYPE_MASK] = a.Value
 	}
 	text := func(attribute uint16) string { return unix.ByteSliceToString(of[attribute]) }
-	crashes := slices.ContainsFunc([]userdata.Type{userdata.NFTNL_UDATA_SET_KEY_TYPEOF, userdata.NFTNL_UDATA_SET_DATA_TYPEOF}, func(t userdata.Type) bool {
+	types := []userdata.Type{userdata.NFTNL_UDATA_SET_KEY_TYPEOF, userdata.NFTNL_UDATA_SET_DATA_TYPEOF}
+	crashes := slices.ContainsFunc(types, func(t userdata.Type) bool {
 		kind := tlv(tlv(of[unix.NFTA_SET_USERDATA], byte(t)), 0)
 		return len(kind) == 4 && binary.NativeEndian.Uint32(kind) == valueExpression
 	})

@@ -30,8 +30,10 @@ type podPolicy struct {
 }
 
 var podPolicies = []listed[podPolicy]{
-	customList[podPolicy](schema.GroupVersionResource{Group: "crd.antrea.io", Version: "v1alpha1", Resource: "bgppolicies"}, "BGPPolicies of Antrea"),
-	customList[podPolicy](schema.GroupVersionResource{Group: "frrk8s.metallb.io", Version: "v1beta1", Resource: "frrconfigurations"}, "FRRConfigurations"),
+	customList[podPolicy](schema.GroupVersionResource{
+		Group: "crd.antrea.io", Version: "v1alpha1", Resource: "bgppolicies"}, "BGPPolicies of Antrea"),
+	customList[podPolicy](schema.GroupVersionResource{
+		Group: "frrk8s.metallb.io", Version: "v1beta1", Resource: "frrconfigurations"}, "FRRConfigurations"),
 }
 
 // otherAdvertisements are the nodes that are to announce their Node.spec.podCIDRs by a podPolicy.

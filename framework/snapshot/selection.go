@@ -47,7 +47,8 @@ func (c *cluster) nodeSelections(ctx context.Context) ([]NodeSelection, error) {
 	configs, err2 := ciliumBGP(ctx, c, ciliumClusterConfigs)
 	policies, err3 := ciliumPolicies.in(ctx, c)
 	advertisements, err4 := listedAdvertisements.in(ctx, c)
-	if err := failures(err, err2, c.absent(ctx, err3, ciliumPolicies.resource), c.absent(ctx, err4, listedAdvertisements.resource)); err != nil {
+	err3, err4 = c.absent(ctx, err3, ciliumPolicies.resource), c.absent(ctx, err4, listedAdvertisements.resource)
+	if err := failures(err, err2, err3, err4); err != nil {
 		return nil, err
 	}
 	add := func(kind, field string, of fmt.Stringer, name string, unread error, selectors ...metav1.LabelSelector) {

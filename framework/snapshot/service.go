@@ -61,15 +61,17 @@ func (s Service) Stands(o Service) bool {
 
 func (s *Service) requests(o *corev1.Service) {
 	asked := map[string]string{"": o.Spec.LoadBalancerIP}
+	vendors := []string{"metallb.io", "metallb.universe.tf", "lbipam.cilium.io", "io.cilium"}
 	for key, value := range o.Annotations {
 		prefix, name, _ := strings.Cut(key, "/")
-		if name != "ip-allocated-from-pool" && slices.Contains([]string{"metallb.io", "metallb.universe.tf", "lbipam.cilium.io", "io.cilium"}, prefix) {
+		if name != "ip-allocated-from-pool" && slices.Contains(vendors, prefix) {
 			asked[key] = value
 		}
 	}
 	s.Unserved = len(o.Status.LoadBalancer.Ingress) == 0 && o.DeletionTimestamp == nil
 	s.TakesAny = len(s.ClusterIPs) == 1 && s.ClusterIPs[0].Is4() && metalLBAnnotation(o, "address-pool") == ""
-	for _, name := range []string{"", "metallb.io/loadBalancerIPs", "metallb.universe.tf/loadBalancerIPs", "lbipam.cilium.io/ips", "io.cilium/lb-ipam-ips"} {
+	for _, name := range []string{"", "metallb.io/loadBalancerIPs", "metallb.universe.tf/loadBalancerIPs",
+		"lbipam.cilium.io/ips", "io.cilium/lb-ipam-ips"} {
 		s.TakesAny = s.TakesAny && asked[name] == ""
 		for text := range strings.SplitSeq(asked[name], ",") {
 			if a, err := netip.ParseAddr(strings.TrimSpace(text)); err == nil { // a controller says itself that another text is wrong
