@@ -8,7 +8,7 @@ import (
 // Family is an address family of a lab.
 type Family string
 
-// The families. What a topology declares is of IPv4.
+// The families. Topologies declare IPv4 addresses.
 const (
 	IPv4 Family = "ipv4"
 	IPv6 Family = "ipv6"
@@ -28,8 +28,8 @@ var ula = netip.MustParseAddr("fd5c:3f1e:a2d7::")
 // V6Bits are how much longer a prefix of IPv6 is than the one of IPv4 to which it belongs.
 const V6Bits = 96
 
-// Addr is the address of the family that belongs to an IPv4 address: of IPv6 one whose last 32 bits
-// are the IPv4 address. So names, subnets and ranges are declared once.
+// Addr is the address of the family that belongs to an IPv4 address. The last 32 bits of the IPv6 address
+// are the IPv4 address, so that names, subnets and ranges are declared once.
 func (f Family) Addr(a netip.Addr) netip.Addr {
 	if f != IPv6 || !a.Is4() {
 		return a
@@ -47,8 +47,8 @@ func (f Family) Prefix(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(f.Addr(p.Addr()), p.Bits()+V6Bits)
 }
 
-// Addrs are the addresses that belong to an IPv4 address, one of each family of the lab, with commas
-// between them: as Kubernetes takes them.
+// Addrs are the addresses that belong to an IPv4 address, one of each family of the lab, separated by
+// commas as in Kubernetes.
 func (t Topology) Addrs(a netip.Addr) string { return joined(t, a, Family.Addr) }
 
 // Prefixes are the prefixes that belong to an IPv4 prefix, as Addrs.

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Kind is what a member of a lab is.
+// Kind is the kind of a lab's member.
 type Kind string
 
 // Kinds of members.

@@ -55,8 +55,7 @@ func (t Topology) Within(prefix netip.Prefix) (Renumbering, error) {
 	return moves, nil
 }
 
-// Block is the length of the shortest prefix that Within needs. It is that of an IPv4
-// address if no network can move.
+// Block is the length of the longest prefix that Within can use; 32 if no network can move.
 func (t Topology) Block() int {
 	var end uint64
 	for _, n := range t.Networks {
@@ -98,8 +97,8 @@ func Split(prefix netip.Prefix, all ...Topology) ([]netip.Prefix, error) {
 	return parts, nil
 }
 
-// Onto moves networks to these subnets, by name. A network without one stays. The error is
-// one sentence about a name or a subnet that is not that of the topology's network.
+// Onto moves networks to these subnets, by name. A network without one stays. The error is one
+// sentence about a name that no network has, or a subnet of another size.
 func (t Topology) Onto(subnets map[string]netip.Prefix) (Renumbering, error) {
 	var moves Renumbering
 	for _, n := range t.Networks {
@@ -167,8 +166,8 @@ func (r Renumbering) Addr(a netip.Addr) netip.Addr {
 // ipv4 is an IPv4 address, perhaps with a prefix length, and the spaces after it.
 var ipv4 = regexp.MustCompile(`\b((?:\d{1,3}\.){3}\d{1,3})(/\d{1,2})?\b( *)`)
 
-// Text is a text with the addresses and subnets of the networks that move replaced. What
-// stands right of one, after two spaces or more, stays in its column where there is room.
+// Text replaces the addresses and subnets of the networks that move in a text. Text to the right of an
+// address, after two spaces or more, stays in its column if there is room.
 func (r Renumbering) Text(text string) string {
 	return ipv4.ReplaceAllStringFunc(text, func(found string) string {
 		parts := ipv4.FindStringSubmatch(found)

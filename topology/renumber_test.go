@@ -8,7 +8,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// three is a topology with three networks of different sizes, of which one cannot move.
+// three is a topology with three networks of different sizes. One of them cannot move.
 func three() Topology {
 	small := NewNetwork("small", "10.9.8.0/25")
 	large := NewNetwork("large", "10.9.6.0/23")

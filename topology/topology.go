@@ -1,5 +1,5 @@
-// Package topology declares what a lab is made of: networks, clusters with their nodes, BGP routers
-// and hosts, and how they are linked. A Topology is plain data, with validation and look-ups only.
+// Package topology declares labs: networks, clusters with their nodes, BGP routers and hosts, and their
+// links. A Topology is plain data, with validation and look-ups only.
 // The package imports nothing of the project and starts no container. Package kindlab brings a
 // topology up, package containerlab writes it as a file.
 //
@@ -18,7 +18,7 @@ type Topology struct {
 	// Name is part of the name of every container, network and rule of the lab.
 	// It has lower-case letters, digits and dashes, 32 characters at most.
 	Name string
-	// Dual has everything of the lab speak IPv6 beside IPv4, at the addresses that Family derives.
+	// Dual gives all members of the lab IPv6 beside IPv4, at the addresses that Family.Addr derives.
 	Dual     bool
 	Networks []Network
 	Clusters []Cluster
@@ -49,7 +49,7 @@ type Link struct {
 	Address netip.Addr
 }
 
-// Role is what a node does in its cluster.
+// Role is the role of a node in its cluster.
 type Role string
 
 // Roles of a node.

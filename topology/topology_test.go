@@ -37,7 +37,7 @@ func drain() Topology {
 	}.Behind(TwoToRs(rack, outside))
 }
 
-// Each change of a lab that can be built makes one problem.
+// Each of these changes of a valid lab makes one problem.
 func TestValidate(t *testing.T) {
 	must.NoError(t, drain().Validate())
 	host, node := func(t *Topology) *Host { return &t.Hosts[0] }, func(t *Topology) *Node { return &t.Clusters[0].Nodes[3] }

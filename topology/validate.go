@@ -75,7 +75,7 @@ func (t Topology) Validate() error {
 type validator struct {
 	t        Topology
 	problems []string
-	// first are the first users of what one alone may have.
+	// first are the first owners of values that must be unique.
 	first map[used]string
 }
 
@@ -85,7 +85,7 @@ func (v *validator) add(of, format string, args ...any) {
 	v.problems = append(v.problems, of+": "+fmt.Sprintf(format, args...))
 }
 
-// once reports what two have, of those among which one alone may have it.
+// once reports a value that two owners have. It must be unique in the group among.
 func (v *validator) once(of, what, value, among string) {
 	key := used{among + what, value}
 	if first, taken := v.first[key]; taken {
@@ -101,7 +101,7 @@ func (v *validator) name(of, name string, limit int) {
 	}
 }
 
-// container is the most that the name of a container has beside the lab's.
+// container is the most characters that the name of a container has besides the lab's name.
 func (v *validator) container() int {
 	return max(1, maxHostName-len("-")-min(len(v.t.Name), maxLabName))
 }
@@ -266,7 +266,7 @@ func Nearest[S ~string](name S, names []S) string {
 
 // Similar is the most similar of names; empty if none is similar.
 func Similar[S ~string](name S, names []S) S {
-	// A name of which more than half differs is another name, not a typing error.
+	// A name that differs by more than half is another name, not a typing error.
 	best, least := S(""), max(1, len(name)/2)
 	for _, n := range names {
 		if d := Distance(name, n); d <= least && n != "" {

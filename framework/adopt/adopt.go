@@ -1,13 +1,12 @@
 // Package adopt runs a scenario on a lab that somebody else has brought up.
 //
-// The lab is on this machine's Docker: what containerlab has deployed from a folder, or a cluster
-// of kind of which there is a kubeconfig. It has one cluster of kind, routers with FRR, and hosts.
-// Its containers give what scripts need of a lab, as those of relapse's own do: commands, network
-// namespaces and power of nodes; tables, static routes and sessions of routers; a network
-// namespace of hosts for the probe agent. Nodes are found by their names, routers and hosts by
-// their names or their addresses. A registry is not part of such a lab, so that one is added for
-// the time of the run (kindlab.Adopt). Nothing of this works for a cluster on other machines:
-// its nodes' power and namespaces cannot be reached.
+// The lab is on this machine's Docker: a folder that containerlab has deployed, or a cluster of kind
+// and its kubeconfig. It has one cluster of kind, routers with FRR, and hosts. Their containers give
+// scripts what the containers of relapse's own labs give: commands, network namespaces and power of
+// nodes; tables, static routes and sessions of routers; network namespaces of hosts for the probe agent.
+// Nodes are found by their names, routers and hosts by their names or their addresses. A registry is
+// added for the time of the run (kindlab.Adopt). A cluster on other machines cannot be adopted,
+// because its nodes' power and namespaces cannot be reached.
 //
 // Nothing is touched before three questions are answered. Is it a lab? Its namespace kube-system
 // has the label containerlab.LabLabel, or the user says so. Can the scenario leave it as it was
@@ -112,9 +111,9 @@ func Open(ctx context.Context, docker *client.Client, on, routers string) (*Lab,
 	return l, l.openCluster(ctx)
 }
 
-// joined are the clusters of kind that containerlab has joined to its topology without deploying them:
-// those of the nodes that are its containers of kind ext-container, or whose network its containers
-// share. The latter are no hosts: they have no network of their own.
+// joined are the clusters of kind that containerlab has joined to its topology without deploying them.
+// Their nodes are containers of containerlab's kind ext-container, or share their network with containers
+// of containerlab. The containers that share a network are not hosts.
 func joined(deployed *containerlab.Deployed, inspect func(string) (client.ContainerInspectResult, error)) []string {
 	var clusters []string
 	cluster := func(name string) {
@@ -135,7 +134,7 @@ func joined(deployed *containerlab.Deployed, inspect func(string) (client.Contai
 	return slices.Compact(clusters)
 }
 
-// trusted refuses routers whose command is another than relapse writes: it runs as root, and a
+// trusted refuses routers whose command relapse has not written: the command runs as root, and the
 // folder may be from anybody.
 func trusted(routers []bgprouter.Declared) error {
 	for _, r := range routers {

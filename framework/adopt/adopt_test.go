@@ -17,8 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// A folder that was not deployed, and a lab that is not on this machine, are refused before
-// Docker is asked.
+// A folder that was not deployed, and a lab on another machine, are refused without a request to Docker.
 func TestOpenRefuses(t *testing.T) {
 	const (
 		data     = `{"nodes": {"k8s": {"longname": "clab-x-k8s", "kind": "k8s-kind"}}}`
@@ -28,9 +27,9 @@ func TestOpenRefuses(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		files   map[string]string // below the folder
-		on      string            // below the folder, in its place
+		on      string            // a path below the folder, opened in its place
 		routers string            // below the folder
-		lacks   bool              // what it lacks is named, and it is no bad input
+		lacks   bool              // the error names what is missing, and is not bad input
 		says    string
 	}{
 		{name: "a kubeconfig without routers", files: map[string]string{"config": ""}, on: "config", says: "expected --routers FILE, too"},
@@ -97,7 +96,7 @@ func TestJoined(t *testing.T) {
 	}
 }
 
-// What no lab of this kind has is named, all of it.
+// The error names everything that an adopted lab cannot have.
 func TestCheckOfScenario(t *testing.T) {
 	fits := framework.Scenario{Foreign: true, Topology: topology.Topology{Clusters: []topology.Cluster{{Nodes: []topology.Node{{Name: "a"}}}}}}
 	slice := []framework.Variant{{Name: "v1"}}
@@ -133,7 +132,7 @@ func TestExecs(t *testing.T) {
 	}
 }
 
-// The file of the routers in a folder of somebody else's is not run as root unasked.
+// The commands in somebody else's file of routers are not run as root unasked.
 func TestTrusted(t *testing.T) {
 	for _, test := range []struct {
 		command []string

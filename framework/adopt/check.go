@@ -21,7 +21,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/status"
 )
 
-// unfit says what a lab lacks for a scenario, or has in its way.
+// unfit is the error of a lab that lacks something for a scenario, or has something in its way.
 func unfit(missing ...string) error {
 	return status.Machine("the lab does not fit, and nothing was touched:\n  %s", strings.Join(missing, "\n  "))
 }
@@ -42,7 +42,7 @@ func (l *Lab) Check(ctx context.Context, s framework.Scenario, variants []framew
 	c := checker{Lab: l, t: s.TopologyFor(variants)}
 	c.look = kindlab.Look(l.docker, c.t, l.Foreign)
 	c.scenario(s, variants)
-	if len(c.found) == 0 { // of another scenario the lab has nothing
+	if len(c.found) == 0 { // the lab is another scenario's
 		c.find(ctx)
 		c.members(ctx)
 		c.cluster(ctx)
@@ -94,7 +94,7 @@ func (c *checker) members(ctx context.Context) {
 	for _, m := range c.t.Members() {
 		container := c.Foreign.Containers[m.Name]
 		if container == "" {
-			if m.Kind != topology.KindNode { // cluster says more of a node
+			if m.Kind != topology.KindNode { // cluster reports nodes
 				c.missing("%s %s: no container of this machine's Docker has that name in the lab, or %v", m.Kind, m.Name, addressesOf(m))
 			}
 			continue
@@ -109,7 +109,7 @@ func (c *checker) members(ctx context.Context) {
 				c.missing("%s %s: address %s on network %s; container %s has %v", m.Kind, m.Name, link.Address, link.Network, container, has.Addresses)
 			}
 		}
-		if m.Kind == topology.KindRouter { // readRouters says more
+		if m.Kind == topology.KindRouter { // readRouters reports routers
 			continue
 		}
 		hops := slices.SortedFunc(slices.Values(c.t.NextHops(m)), netip.Addr.Compare)
@@ -143,7 +143,7 @@ func (c *checker) cluster(ctx context.Context) {
 			c.missing("node %s: InternalIP %s; it has %v", name, address, object.Status.Addresses)
 		}
 		for _, taint := range object.Spec.Taints {
-			if !strings.HasPrefix(taint.Key, "node.kubernetes.io/") { // those follow its state
+			if !strings.HasPrefix(taint.Key, "node.kubernetes.io/") { // Kubernetes sets these taints by the node's state
 				c.missing("node %s: it has taint %s, which the scenario's cluster does not have", name, taint.ToString())
 			}
 		}
@@ -187,7 +187,7 @@ func (c *checker) card(ctx context.Context, n topology.Node) {
 	}
 }
 
-// examine prints a line for all that a node lacks, or has in the way.
+// examine prints a line for each thing that a node lacks, or that is in the way.
 const examine = `for tool in conntrack crictl ip ip6tables-restore ip6tables-save iptables-restore iptables-save nft tc systemctl; do
 	command -v $tool >/dev/null || echo "program $tool"
 done

@@ -49,8 +49,7 @@ func (l *Lab) containerOf(ctx context.Context, n corev1.Node) (string, error) {
 	return name, nil
 }
 
-// execs is the container in which a router's command runs: that of docker exec, which is the last
-// word.
+// execs is the container of a router's command docker exec, which is its last word.
 func execs(command []string) string {
 	for i := range len(command) - 2 {
 		if command[i] == "docker" && command[i+1] == "exec" {
@@ -64,11 +63,11 @@ func addressesOf(m topology.Member) []netip.Addr {
 	return each.Of(m.Links, func(link topology.Link) netip.Addr { return link.Address })
 }
 
-// find maps the topology's routers and hosts to what there is: by name, or else by addresses.
+// find maps the topology's routers and hosts to containers: by name, or else by addresses.
 func (c *checker) find(ctx context.Context) {
 	has := func(container string, m topology.Member) bool {
 		is, err := c.look.InterfacesOf(ctx, container)
-		return err == nil && holds(is.Addresses, addressesOf(m)) // that of a known one is an error of members
+		return err == nil && holds(is.Addresses, addressesOf(m)) // members reports a container that cannot be read
 	}
 	for _, m := range c.t.Members() {
 		if m.Kind != topology.KindRouter {
@@ -81,7 +80,7 @@ func (c *checker) find(ctx context.Context) {
 				return container != "" && has(container, m)
 			})
 		}
-		if i < 0 { // readRouters says it
+		if i < 0 { // readRouters reports it
 			continue
 		}
 		c.Foreign.Routers[m.Name] = c.controls[i]
@@ -103,7 +102,7 @@ func (c *checker) find(ctx context.Context) {
 		}
 		found := slices.DeleteFunc(slices.Clone(running), func(container string) bool { return !has(container, m) })
 		switch len(found) {
-		case 0: // members says it
+		case 0: // members reports it
 		case 1:
 			c.Foreign.Containers[m.Name] = found[0]
 		default:

@@ -9,7 +9,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// What was added is removed, by the one who added it, and nothing else is.
+// A Control removes the static routes that it has added, and no others.
 func TestControl(t *testing.T) {
 	dir := t.TempDir()
 	log := filepath.Join(dir, "log")
@@ -36,7 +36,7 @@ clear bgp 10.4.94.21
 configure terminal -c no ip route 10.5.115.0/24 10.4.94.22
 `
 	must.Equal(t, text, want, string(text))
-	must.Fail(t, must.Err(c.RIB(t.Context())), `reading FRR's RIB: want JSON, got ""`) // it is asked, and waits for no other router
+	must.Fail(t, must.Err(c.RIB(t.Context())), `reading FRR's RIB: want JSON, got ""`) // the router is asked at once, without a queue
 }
 
 func TestControlOfBIRD(t *testing.T) {

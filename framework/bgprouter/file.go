@@ -1,6 +1,5 @@
-// Package bgprouter reads BGP routers for snapshots that somebody else runs, as a file declares
-// them: by the programs that they have, by gRPC, from a table dump, or from what they feed to a
-// BMP station.
+// Package bgprouter reads BGP routers that somebody else runs, for snapshots. A file declares how:
+// by the routers' own programs, by gRPC, from a table dump, or by a BMP station that they feed.
 package bgprouter
 
 import (
@@ -43,31 +42,31 @@ type Declared struct {
 	// Pods says that the cluster's nodes announce their pod ranges to the router: it is expected
 	// to have a route to each, whatever its sessions are.
 	Pods bool `yaml:"pods"`
-	// Only is what they announce to it and nothing else: services, or empty.
+	// Only is services if the nodes announce nothing but Services to the router, or empty.
 	Only string `yaml:"only"`
 	// Families are the address families that the router carries, ipv4 and ipv6; empty: both may be.
 	Families []string `yaml:"families"`
 	// SSH is where the system's ssh connects to, USER@HOST or a host of its configuration.
 	SSH string `yaml:"ssh"`
-	// Command is what runs a command on the router, such as docker exec tor1.
+	// Command is a command line that runs a command on the router, such as docker exec tor1.
 	Command []string `yaml:"command"`
-	// Become is what runs it as root: sudo, which must not ask for a password; or empty.
+	// Become is the program that runs the command as root: sudo, which must not ask for a password; or empty.
 	Become string `yaml:"become"`
 	// Address is where GoBGP serves gRPC, HOST:PORT, or the address from which a router connects
 	// to a BMP station.
 	Address string `yaml:"address"`
-	// CA, Cert and Key are files for TLS, in PEM: who signs the router's certificate (empty: an
-	// authority of this system), and the certificate and key of this client, if it needs one.
+	// CA, Cert and Key are files for TLS, in PEM: the authority that signs the router's certificate (empty:
+	// an authority of this system), and the certificate and key of this client, if it needs one.
 	CA   string `yaml:"ca"`
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`
 	// Plaintext permits gRPC without TLS.
 	Plaintext bool `yaml:"plaintext"`
-	// Files are the answers of an FRR or BIRD, by the names of answers.
+	// Files are the files with the answers of an FRR or BIRD, by the names of the answers.
 	Files map[string]string `yaml:"files"`
 	// File is a table dump in MRT, which may be compressed by gzip or bzip2.
 	File string `yaml:"file"`
-	// Now is the time by which files are old; zero: now. It is that of what the router is judged with.
+	// Now is the time of the snapshot, by which the age of files is judged; zero: now.
 	Now time.Time `yaml:"-"`
 }
 
@@ -104,14 +103,14 @@ var roles = []string{tor, snapshot.RoleSpine, snapshot.RoleRouteServer}
 // tor is the role that a snapshot does not name.
 const tor = "tor"
 
-// services is what Only may be, and carried what Families may have.
+// services is the value of Only, and carried are the values of Families.
 const services = "services"
 
 var carried = []string{"ipv4", "ipv6"}
 
 func (d Declared) runs() bool { return d.SSH != "" || len(d.Command) > 0 }
 
-// as is a command, as whom it is run.
+// as is the command line that runs a command as root if Become says so.
 func (d Declared) as(command []string) []string {
 	if d.Become == "" {
 		return command
@@ -124,7 +123,7 @@ const sudo = "sudo"
 // Offline reports whether the router is read from files alone.
 func (d Declared) Offline() bool { return d.Kind == MRT || len(d.Files) > 0 }
 
-// hasFIB reports whether the router's FIB can be read, and means something.
+// hasFIB reports whether the router's FIB can be read, and says where the router forwards packets.
 func (d Declared) hasFIB() bool {
 	return (d.runs() || d.Files["routes4"] != "") && d.Role != snapshot.RoleRouteServer
 }
@@ -237,11 +236,10 @@ func hostAndPort(text string) bool {
 	return err == nil && wrong == nil && n > 0 && (literal == nil || plainName(host))
 }
 
-// inGo is what an error says of types.
+// inGo finds the Go types in an error.
 var inGo = regexp.MustCompile(` (in type|into) [][.\w]+`)
 
-// Strict reads a YAML list, whose entries have no other keys than its type. The error is one line, and says what is
-// expected.
+// Strict reads a YAML list and refuses keys that its type does not have. The error is one line, with what is expected.
 func Strict(text []byte, list any, expected string) error {
 	in := yaml.NewDecoder(bytes.NewReader(text))
 	in.KnownFields(true)

@@ -15,8 +15,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
-// answers are the commands whose answers can be in files, by the name of the answer. Needed is without what no route
-// is judged.
+// answers are the commands whose answers can be in files, by the name of the answer. No route is judged without
+// the answers in needed.
 var answers = map[Kind]struct {
 	commands map[string][]string
 	needed   []string
@@ -67,7 +67,7 @@ func (d Declared) answered(command []string) (string, error) {
 	return "", fmt.Errorf("there is no file with what %s prints", line)
 }
 
-// written is when the oldest of the files was: what all of them say was so then.
+// written is the time of the oldest file.
 func (d Declared) written() time.Time {
 	oldest := time.Now()
 	for _, file := range d.Files {
@@ -78,7 +78,7 @@ func (d Declared) written() time.Time {
 	return oldest
 }
 
-// aged adds that files are not of the time of what they are judged with. Are is such as: The files of tor1 are.
+// aged adds a remark if files are much older or younger than the snapshot. Are begins it: The files of tor1 are.
 func (d Declared) aged(is *snapshot.Router, are string) {
 	switch age := cmp.Or(d.Now, time.Now()).Sub(is.At); {
 	case age >= oldDump:

@@ -14,7 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// What FRR 10.3 and BIRD 2.17 have printed, and a file that is left out.
+// Routers are read from recorded answers of FRR 10.3 and BIRD 2.17, also if a file is missing.
 func TestFiles(t *testing.T) {
 	in := func(name string) string { return filepath.Join("..", "..", "topology", "bgp", "testdata", name) }
 	vrfs := filepath.Join(t.TempDir(), "vrfs.json")
@@ -32,7 +32,7 @@ func TestFiles(t *testing.T) {
 		name  string
 		kind  Kind
 		files map[string]string
-		// paths are the prefixes of the RIB, and neighbors and routes how many there are; the error says the rest.
+		// paths are the prefixes of the RIB, neighbors and routes the numbers of entries.
 		paths             string
 		neighbors, routes int
 		says              string

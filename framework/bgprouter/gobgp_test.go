@@ -18,7 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// Both speakers of pair: a router, and a node that announces to it.
+// The speakers of pair: a router, and a node that announces to it.
 const (
 	routerIP, routerAS = "127.0.0.1", 64512
 	nodeIP, nodeAS     = "127.0.0.2", 64513
@@ -81,7 +81,7 @@ func pair(t *testing.T, prefixes []string, options ...gobgp.ServerOption) (route
 		announce(t, node, p)
 	}
 	peer(router, nodeIP, nodeAS, &api.Transport{PassiveMode: true})
-	peer(router, "127.0.0.9", nodeAS, &api.Transport{PassiveMode: true}) // never comes
+	peer(router, "127.0.0.9", nodeAS, &api.Transport{PassiveMode: true}) // this neighbour never connects
 	peer(node, routerIP, routerAS, &api.Transport{LocalAddress: nodeIP, RemotePort: uint32(port)})
 	must.NoError(t, await.Until(t.Context(), "the announcements", 20*time.Millisecond, 30*time.Second, func(ctx context.Context) (bool, string, error) {
 		n := 0

@@ -49,8 +49,7 @@ func selfSigned(t *testing.T) (cert, key string) {
 	return write("cert.pem", "CERTIFICATE", signed), write("key.pem", "EC PRIVATE KEY", text)
 }
 
-// A GoBGP that asks for the certificate of its clients is read, and nothing else is said to
-// one without it, or in plaintext.
+// A GoBGP that requires a client certificate is read with one, and not without one or in plaintext.
 func TestGRPC(t *testing.T) {
 	cert, key := selfSigned(t)
 	pool := x509.NewCertPool()
@@ -84,7 +83,7 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-// A GoBGP without IPv4 is read for IPv6, and that is told.
+// A GoBGP without IPv4 is read for IPv6, with a remark.
 func TestGRPCWithoutIPv4(t *testing.T) {
 	address := fmt.Sprintf("%s:%d", routerIP, freePort(t))
 	s := gobgp.NewBgpServer(gobgp.GrpcListenAddress(address))
@@ -103,7 +102,7 @@ func TestGRPCWithoutIPv4(t *testing.T) {
 	}
 }
 
-// A file that cannot be used is told before anything is read.
+// An unusable file is an error before any router is read.
 func TestReadersErrors(t *testing.T) {
 	cert, _ := selfSigned(t)
 	none := filepath.Join(t.TempDir(), "none")

@@ -20,8 +20,8 @@ const (
 	// maxDump is the size in bytes of the longest dump, uncompressed: some million prefixes, each
 	// from a hundred peers.
 	maxDump = 16 << 30
-	// oldDump is the age from which a dump is said to be old: routers write one every 5 to 15
-	// minutes, and what they have may change within.
+	// oldDump is the age from which a dump is called old: routers write one every 5 to 15 minutes, and their
+	// routes may change meanwhile.
 	oldDump = 5 * time.Minute
 	// clockApart is how far clocks that are set by NTP are apart at most.
 	clockApart = 10 * time.Second
@@ -31,10 +31,10 @@ type dumped struct {
 	router Declared
 
 	mu   sync.Mutex
-	last bgp.Dump // what RIB has read
-	err  error    // why it has not
-	// at is when the dump was written, by the clock of this machine at the latest. ahead is how far the dump's
-	// own time is after that of its file, or after now.
+	last bgp.Dump // the dump that RIB has read
+	err  error    // why RIB has read none
+	// at is when the dump was written: its own time, or the time of its file if that is earlier. ahead is how
+	// far the dump's own time is after the time of its file, or after now.
 	at    time.Time
 	ahead time.Duration
 }
@@ -46,8 +46,8 @@ func (d *dumped) RIB(ctx context.Context) ([]bgp.Path, error) {
 	defer d.mu.Unlock()
 	d.last, d.err = dump, err
 	if err == nil {
-		// A copy may be younger than what it is of, and no dump was written after its file: a time
-		// after that is of a clock that is ahead, and would make the dump young for as long.
+		// A copied file may be younger than the dump. A dump's time after the file's is from a clock that is
+		// ahead: the dump would look young.
 		d.at, d.ahead = dump.Time, dump.Time.Sub(written)
 		if d.ahead > 0 {
 			d.at = written
@@ -140,7 +140,7 @@ func unpacked(from io.Reader) (io.Reader, error) {
 	return in, nil
 }
 
-// counted reads up to a size, and until a context ends.
+// counted is a reader that ends at a size, and with a context.
 type counted struct {
 	ctx  context.Context
 	from io.Reader

@@ -12,16 +12,16 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// realDump is a dump of FRR, whose records are as old as is told.
+// realDump is a dump of FRR, with records of this age.
 func realDump(t *testing.T, age time.Duration) []byte {
 	t.Helper()
 	text := must.Read(t, "../../topology/bgp/testdata/frr-10.3.mrt")
 	at := uint32(time.Now().Add(-age).Unix())
-	copy(text, []byte{byte(at >> 24), byte(at >> 16), byte(at >> 8), byte(at)}) // of the first record
+	copy(text, []byte{byte(at >> 24), byte(at >> 16), byte(at >> 8), byte(at)}) // the time of the first record
 	return text
 }
 
-// dumpFile writes a dump, to a file that is as old as is told.
+// dumpFile writes a dump to a file of this age.
 func dumpFile(t *testing.T, name string, text []byte, age time.Duration) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
@@ -39,15 +39,15 @@ func gzipped(text []byte) []byte {
 	return b.Bytes()
 }
 
-// A dump is read anew each time. Its age is told, and that it has no FIB.
+// A dump is read anew each time. Remarks tell its age, and that it has no FIB.
 func TestDump(t *testing.T) {
 	const old, ahead, others = "The table dump of tor1 is old: ", "The table dump of tor1 is of a time ", "The table dump of tor1 has records that are not read, and that may change routes: 1, the first of type 16, subtype 4."
 	update := []byte{0, 0, 0, 0, 0, 16, 0, 4, 0, 0, 0, 0} // BGP4MP, a message, which is empty
 	for _, test := range []struct {
 		name string
-		// age is that of the dump, and file that of its file.
+		// age is the age of the dump, and file the age of its file.
 		age, file time.Duration
-		// beside is the age of what it is judged with.
+		// beside is the age of the snapshot.
 		beside time.Duration
 		pack   func([]byte) []byte
 		says   []string
@@ -67,7 +67,7 @@ func TestDump(t *testing.T) {
 				text = test.pack(text)
 			}
 			r := reader(t, Declared{Name: "tor1", Kind: MRT, File: dumpFile(t, "rib", text, test.file), Now: time.Now().Add(-test.beside)})
-			must.Fail(t, must.Err(r.Neighbors(t.Context()))) // before the dump is read
+			must.Fail(t, must.Err(r.Neighbors(t.Context()))) // the dump is not read yet
 			must.Equal(t, "no path", false, len(must.Get(r.RIB(t.Context()))(t)) == 0)
 			must.Equal(t, "no neighbour", false, len(must.Get(r.Neighbors(t.Context()))(t)) == 0)
 			is := described(r)

@@ -18,8 +18,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/process"
 )
 
-// fib and fib6 list the FIB, neigh the neighbour table. Neither they nor vtysh, which gets commands that show something,
-// nor birdc, which is restricted (-r), can change anything.
+// fib and fib6 list the FIB, neigh the neighbour table. No command changes the router: vtysh gets show commands
+// alone, and birdc is restricted (-r).
 var (
 	fib   = []string{"ip", "-4", "-j", "-N", "route"}
 	fib6  = []string{"ip", "-6", "-j", "-N", "route"}
@@ -30,9 +30,10 @@ var (
 // FRR, which take about 250 each.
 const maxAnswer = 512 << 20
 
-// Readers makes readers of routers that somebody else runs, by name. They change nothing: they
-// run the router's own programs, by ssh or by the given command, ask by gRPC, or read a table
-// dump; those of kind bmp feed a station, which may be nil without them. None has connected yet. The error says which file cannot be used.
+// Readers makes readers of routers that somebody else runs, by name. They change nothing: they run
+// the router's own programs, by ssh or by the given command, ask by gRPC, or read a table dump.
+// Routers of kind bmp feed the station, which may be nil if there are none. The readers have not
+// connected yet. The error names a file that cannot be used.
 func Readers(routers []Declared, station *Station) (map[string]snapshot.RouterReader, error) {
 	all := map[string]snapshot.RouterReader{}
 	turn := make(chan bool, AtOnce)
@@ -75,14 +76,14 @@ type outside struct {
 	turn   chan bool // of all routers: full while AtOnce are asked
 
 	mu sync.Mutex
-	// asked is set once a RIB was asked for. ipv4 and ipv6 are why the routes of each family were not read, and noVRFs is why
-	// vrfs, those of FRR, are not known.
+	// asked is set once a RIB was asked for. ipv4 and ipv6 say why the routes of each family were not read.
+	// vrfs are FRR's VRFs; noVRFs says why they were not read.
 	asked              bool
 	ipv4, ipv6, noVRFs error
 	vrfs               []string
 }
 
-// answered keeps what came of the questions for the routes of each family.
+// answered keeps the errors of reading the routes of each family.
 func (o *outside) answered(ipv4, ipv6 error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -115,7 +116,7 @@ func remark(is *snapshot.Router, open bool, format string, args ...any) {
 	is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf(format, args...), Open: open})
 }
 
-// both reads a RIB of both families. A router that has none of one of them is read for the other.
+// both reads the RIBs of both families. A router without one family is read for the other.
 func (o *outside) both(ctx context.Context, read func(ctx context.Context, v6 bool) ([]bgp.Path, error)) ([]bgp.Path, error) {
 	paths, ipv4 := read(ctx, false)
 	if ipv4 != nil && !errors.Is(ipv4, bgp.ErrRefused) {
@@ -202,7 +203,7 @@ func (o *outside) line(command []string) []string {
 		return slices.Concat(o.router.Command, command)
 	}
 	// Without a terminal ssh must not ask for a password or for a new host's key.
-	// What the user's configuration forwards, opens or runs besides is left out.
+	// Forwardings, tunnels and commands of the user's configuration are switched off.
 	return []string{
 		"ssh", "-T", "-a", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ClearAllForwardings=yes", "-o", "UpdateHostKeys=no",
 		"-o", "ControlMaster=no", "-o", "PermitLocalCommand=no", "--", o.router.SSH, shellescape.QuoteCommand(command),
@@ -231,7 +232,7 @@ func (o *outside) run(ctx context.Context, command []string) (string, error) {
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	case err != nil && said == "":
-		said = strings.TrimSpace(out.text.String()) // vtysh complains there
+		said = strings.TrimSpace(out.text.String()) // vtysh writes errors there
 	}
 	if err == nil {
 		return out.text.String(), nil
@@ -247,7 +248,7 @@ type limited struct {
 	text    strings.Builder // it is not copied
 	most    int
 	over    bool
-	silence *time.Timer // begins again with each write, and ends with the last that is kept; or nil
+	silence *time.Timer // starts again with each write that is kept; or nil
 }
 
 func (l *limited) Write(text []byte) (int, error) {

@@ -106,20 +106,19 @@ func as(t *testing.T, kind Kind, script string) Declared {
 	return Declared{Name: "tor1", Kind: kind, Command: []string{file}}
 }
 
-// reader is that of a router.
 func reader(t *testing.T, d Declared) snapshot.RouterReader {
 	t.Helper()
 	return must.Get(Readers([]Declared{d}, nil))(t)[d.Name]
 }
 
-// described is what a reader says of a router tor1 besides its lists.
+// described is a router tor1 with the attributes that its reader sets.
 func described(r snapshot.RouterReader) snapshot.Router {
 	is := snapshot.Router{Name: "tor1"}
 	r.(snapshot.RouterDescriber).Describe(&is)
 	return is
 }
 
-// Each answer is what the real program printed: see testdata of package bgp.
+// The answers are recordings of real programs: see testdata of package bgp.
 func TestOutside(t *testing.T) {
 	testdata := must.Get(filepath.Abs("../../topology/bgp/testdata"))(t)
 	script := `case "$*" in
@@ -186,7 +185,7 @@ func TestWithoutIPv6(t *testing.T) {
 	}
 }
 
-// A router that does not tell its VRFs is read, and what may be in them is left open.
+// A router that does not list its VRFs is read, with a remark that it may have some.
 func TestWithoutVRFs(t *testing.T) {
 	r := reader(t, as(t, FRR, `case "$*" in *vrfs*) echo '% Unknown command: show bgp vrfs json';; *) echo '{"routes":{}}';; esac`))
 	must.Get(r.RIB(t.Context()))(t)
@@ -195,7 +194,7 @@ func TestWithoutVRFs(t *testing.T) {
 	}}}, described(r))
 }
 
-// What a snapshot says of a router besides its lists follows from the file.
+// The attributes of a router in a snapshot follow from the file.
 func TestDescribe(t *testing.T) {
 	for _, test := range []struct {
 		name string

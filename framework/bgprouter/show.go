@@ -8,8 +8,7 @@ import (
 	"al.essio.dev/pkg/shellescape"
 )
 
-// shows are, by kind, the commands that show what a router's RIB says of one prefix. They change as
-// little as the readers.
+// shows are, by kind, the commands that show one prefix of a router's RIB. They change nothing.
 var shows = map[Kind]func(Declared, netip.Prefix) []string{
 	FRR: func(_ Declared, p netip.Prefix) []string {
 		return []string{"vtysh", "-c", "show bgp " + either(p, "ipv4", "ipv6") + " unicast " + p.String()}
@@ -18,7 +17,7 @@ var shows = map[Kind]func(Declared, netip.Prefix) []string{
 		return []string{"birdc", "-r", "show route " + p.String() + " all"}
 	},
 	GoBGP: func(d Declared, p netip.Prefix) []string {
-		host, port, _ := net.SplitHostPort(d.Address) // which Parse has seen
+		host, port, _ := net.SplitHostPort(d.Address) // Parse has checked it
 		command := []string{"gobgp", "--host=" + host, "--port=" + port}
 		if !d.Plaintext {
 			command = append(command, "--tls")
@@ -43,9 +42,9 @@ func either(p netip.Prefix, v4, v6 string) string {
 	return v6
 }
 
-// Show returns the command lines, for a shell, that show what a router says of a prefix: its RIB,
-// then its FIB. They are run where the file of routers is used. Of a router that is known by its name
-// alone, or feeds by BMP, the program is not known: the commands of both that have one are for it.
+// Show returns the command lines, for a shell, that show a router's routes to a prefix: its RIB, then
+// its FIB. They run where the file of routers is used. The program of a router without a kind, or of
+// kind bmp, is not known: then the commands of FRR and of BIRD are returned.
 func Show(d Declared, p netip.Prefix) []string {
 	var lines []string
 	add := func(command []string) { lines = append(lines, d.byHand(command)) }
@@ -53,7 +52,7 @@ func Show(d Declared, p netip.Prefix) []string {
 	case "", BMP:
 		add(shows[FRR](d, p))
 		add(shows[BIRD](d, p))
-	case GoBGP, MRT: // which is asked, or lies, here
+	case GoBGP, MRT: // the router is asked, or the dump read, from here
 		lines = append(lines, shellescape.QuoteCommand(shows[d.Kind](d, p)))
 	default:
 		add(shows[d.Kind](d, p))
@@ -64,7 +63,7 @@ func Show(d Declared, p netip.Prefix) []string {
 	return lines
 }
 
-// ShowLink is the command line that shows the station to which a router sends what is for an address.
+// ShowLink is the command line that shows the station to which a router sends packets for an address.
 func ShowLink(d Declared, p netip.Prefix) []string {
 	return []string{d.byHand([]string{"ip", "neigh", "show", "to", p.Addr().String()})}
 }

@@ -40,7 +40,7 @@ func TestShow(t *testing.T) {
 // Each kind of a file has a command.
 func TestEveryKindIsShown(t *testing.T) {
 	for _, kind := range kinds {
-		if shows[Kind(kind)] == nil && Kind(kind) != BMP { // which is not the router's program
+		if shows[Kind(kind)] == nil && Kind(kind) != BMP { // BMP is not the router's program
 			t.Errorf("nothing shows the RIB of kind %s", kind)
 		}
 	}

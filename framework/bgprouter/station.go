@@ -25,22 +25,22 @@ const (
 	// maxMessage is the size in bytes of the longest BMP message: a BGP message of 64 KiB
 	// (RFC 8654), or two of 4 KiB, and headers.
 	maxMessage = 1 << 17
-	// young is how long it is told of a session that has come up later that its routes may be missing:
-	// FRR sends no End-of-RIB of it.
+	// young is for how long a session that has come up late is reported as possibly incomplete: FRR sends
+	// no End-of-RIB for it.
 	young = time.Minute
-	// nextVersion is the version of BMP with the same header: its peers are not read.
+	// nextVersion is a version of BMP with the same header. Its peers are not read.
 	nextVersion = 4
 	// maxStrangers bounds how many refused addresses are reported.
 	maxStrangers = 20
 	maxFeeds     = 4
 )
 
-// quiet is how long a router must have told nothing before its initial routes may be complete,
-// and quietAfterEnd where it has sent an End-of-RIB for each session. Tests wait for less.
+// quiet is how long a router must send nothing before its initial routes count as complete, and
+// quietAfterEnd if it has sent an End-of-RIB for each session. Tests wait for less.
 var quiet, quietAfterEnd = 5 * time.Second, time.Second
 
-// keepAlive ends a connection, of which nothing is sent, 11 s after the router has lost its power. By
-// default it takes minutes, in which all that the router had is taken for what it has.
+// keepAlive ends an idle connection 11 s after the router has lost its power. The system's default takes
+// minutes, during which the routes of a dead router would be taken for present ones.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}
 
 // Station is a BMP station that the routers of a file feed.
@@ -58,10 +58,10 @@ type feeding struct {
 	router Declared
 
 	mu sync.Mutex
-	// open are its connections, in the order in which they began: one, but for two programs with
-	// one address, and for a router that has started anew before the end of the old one is seen.
+	// open are its connections, in the order in which they began. There are several if two programs have
+	// one address, or if a router has started anew before the end of its old connection is seen.
 	open []*feed
-	// last is the one that has ended last.
+	// last is the feed that has ended last.
 	last *feed
 }
 
@@ -70,15 +70,15 @@ type feed struct {
 	conn net.Conn
 	// err is why it has ended.
 	err error
-	// last is when the last message came, and complete is set once the initial routes have.
+	// last is when the last message came, and complete is set once the initial routes have come.
 	last     time.Time
 	complete bool
-	// late are the sessions without an End-of-RIB then.
+	// late are the sessions that had no End-of-RIB at that time.
 	late []string
 }
 
-// Listen opens a station on an address such as :11019, for the routers of kind bmp. Tell gets what
-// happens, in short sentences. A connection from another address is refused, and reported.
+// Listen opens a station on an address such as :11019, for the routers of kind bmp. Tell gets its events,
+// in short sentences. A connection from another address is refused, and reported.
 func Listen(address string, routers []Declared, tell func(string)) (*Station, error) {
 	s := &Station{feeds: map[netip.Addr]*feeding{}, tell: tell}
 	for _, d := range routers {
@@ -108,7 +108,7 @@ func (s *Station) accept() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // of one connection, or all descriptors are in use
+		if err != nil { // one connection failed, or all descriptors are in use
 			time.Sleep(acceptAgain)
 			continue
 		}
@@ -139,7 +139,7 @@ func severalFeeds(n int, from netip.Addr) string {
 		"routes are whose is not known", n, from)
 }
 
-// refused tells a connection from an address that no router has, once.
+// refused reports a connection from an address that no router has, once for each address.
 func (s *Station) refused(from netip.Addr) {
 	s.mu.Lock()
 	known := slices.Contains(s.strangers, from) || len(s.strangers) == maxStrangers
@@ -152,12 +152,12 @@ func (s *Station) refused(from netip.Addr) {
 	}
 }
 
-// begin begins a feed, and returns how many are open; nil if there are too many. One that was open
-// before stays so: two programs would close each other's in turns. That of a router that has lost its
-// power, or has started anew, ends by TCP's keepalive.
+// begin begins a feed, and returns how many are open; nil if there are too many. A feed that was open
+// before stays open: two programs would close each other's connections in turns. The old feed of a router
+// that has lost its power ends by TCP's keepalive.
 func (f *feeding) begin(conn net.Conn) (*feed, int) {
 	if tcp, is := conn.(*net.TCPConn); is {
-		// An error leaves the system's own, which take longer.
+		// After an error the system's defaults hold, which take longer.
 		_ = tcp.SetKeepAliveConfig(keepAlive)
 	}
 	f.mu.Lock()
@@ -216,8 +216,8 @@ func readMessage(in io.Reader) ([]byte, error) {
 	return message, err
 }
 
-// Await waits until each router has fed its initial routes, or a bound has passed. It tells what it
-// waits for, each time that this changes. What is missing then is not read.
+// Await waits until each router has fed its initial routes, or a bound has passed. It tells which routers it
+// waits for, each time that this changes.
 func (s *Station) Await(ctx context.Context, bound time.Duration) error {
 	told := ""
 	err := await.Until(ctx, "routers to feed by BMP", 100*time.Millisecond, bound, func(context.Context) (bool, string, error) {

@@ -106,7 +106,7 @@ func TestStation(t *testing.T) {
 	}
 }
 
-// What a station does not know, or cannot bound, it refuses, and the router is not read.
+// A station refuses unknown routers, messages and sizes, and does not read the router.
 func TestStationRefuses(t *testing.T) {
 	for _, test := range []struct {
 		name, from string
@@ -137,7 +137,7 @@ func dialed(t *testing.T, s *Station, from string) net.Conn {
 	return conn
 }
 
-// says waits until a router cannot be read for a reason; "" until it can.
+// says waits until the error of reading a router has these words; "": until there is no error.
 func says(t *testing.T, r snapshot.RouterReader, want string) {
 	t.Helper()
 	err := await.Until(t.Context(), fmt.Sprintf("%q", want), 20*time.Millisecond, 30*time.Second, func(ctx context.Context) (bool, string, error) {
@@ -147,8 +147,8 @@ func says(t *testing.T, r snapshot.RouterReader, want string) {
 	must.NoError(t, err)
 }
 
-// Two programs that feed from one address are told, and do not close each other's connections. What one
-// of them has fed counts once the other has ended.
+// Two programs that feed from one address are reported, and do not close each other's connections. The feed of
+// one counts once the other has ended.
 func TestStationTwoFeeds(t *testing.T) {
 	s, routers, h := station(t, "127.0.0.11")
 	r := must.Get(Readers(routers, s))(t)["tor-127.0.0.11"]
@@ -186,8 +186,8 @@ func TestStationKeepAlive(t *testing.T) {
 	}
 }
 
-// A router that stops in the middle of its routes is not read. A session that came up meanwhile, of
-// which FRR sends no End-of-RIB, is told.
+// A router that stops in the middle of its routes is not read. A session that came up meanwhile, for
+// which FRR sends no End-of-RIB, is reported.
 func TestStationNoEnd(t *testing.T) {
 	t.Parallel()
 	s, routers, h := station(t, "127.0.0.13")
@@ -214,7 +214,7 @@ func TestStationNoEnd(t *testing.T) {
 	says(t, r, "")
 	told := snapshot.Remark{Says: "tor1 has fed no End-of-RIB of 192.0.2.3: routes from there may be missing.", Open: true}
 	must.Equal(t, "remarks", []snapshot.Remark{told}, described(r).Remarks[1:])
-	// One that comes up later is told as well, and one that is fed no more.
+	// A session that comes up later is reported as well, and a peer that is no longer fed.
 	send(up("192.0.2.4"))
 	send(bmp.NewBMPPeerDownNotification(of("192.0.2.3"), bmp.BMP_PEER_DOWN_REASON_PEER_DE_CONFIGURED, nil, nil))
 	want := []string{"tor1 has fed no End-of-RIB of 192.0.2.4: routes from there may be missing.", "tor1 feeds 192.0.2.3 no more, for its configuration"}

@@ -33,7 +33,7 @@ func RemoveLabel(label string, nodes ...string) framework.Fault {
 	}
 }
 
-// each holds if nothing is wrong with any of some nodes.
+// each is a condition that holds if wrong is false for each node.
 func each(nodes []string, what string, wrong func(*corev1.Node) bool) framework.Condition {
 	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
 		var all framework.Mismatches

@@ -36,8 +36,8 @@ spec:
       - {name: firewall, image: "` + NFTImage + `", command: [sleep, infinity]}
 `
 
-// ForeignSet runs a program on nodes, in their network namespaces, that makes a set of interfaces with nft 1.1.3, as a
-// firewall of Debian 13 does. An nft older than 1.1.2 crashes where it reads what that writes beside the set.
+// ForeignSet makes a set of interfaces with nft 1.1.3 in the nodes' network namespaces, as a firewall of Debian 13
+// does. An nft older than 1.1.2 crashes when it reads the data that nft 1.1.3 stores with the set.
 func ForeignSet(nodes ...string) framework.Fault {
 	guard := workload.SystemDaemonSet(ForeignTable)
 	runs := func(ctx context.Context, r *framework.Run, bound time.Duration) error {

@@ -30,8 +30,8 @@ type machine interface {
 	Exec(ctx context.Context, command ...string) (string, error)
 }
 
-// PlugNIC plugs a network card into a node while it runs: what a hypervisor
-// does when a card is added to a virtual machine. Undo removes it.
+// PlugNIC plugs a network card into a running node, as a hypervisor does that adds a card to a virtual
+// machine. Undo removes it.
 //
 // The card is one end of a veth pair. The other end is alone in a network namespace, which is
 // named after the card and pinned in the node's own file system. So nothing else is on that
@@ -83,7 +83,7 @@ func (n NIC) plug(ctx context.Context, m machine) error {
 			return wrap(fmt.Errorf("reading the interfaces: %q", line))
 		}
 		indexes = append(indexes, index)
-		// An interface of that name that exists already is not ours, and Undo must not remove it.
+		// An existing interface of that name is not ours, and Undo must not remove it.
 		if name, _, _ := strings.Cut(words[1], "@"); name == n.Name {
 			return wrap(fmt.Errorf("the node has an interface %s", n.Name))
 		}
@@ -130,7 +130,7 @@ func newestIndex(present []int) int {
 	}
 	index := highest + 1
 	if remainder == buckets-1 {
-		return index // no remainder is higher: with this one only kernels from 6.9 on list it last
+		return index // no remainder is higher: only kernels from 6.9 on list this one last
 	}
 	for index%buckets <= remainder {
 		index++

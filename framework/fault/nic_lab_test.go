@@ -19,14 +19,13 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// box is a machine with a network and a file system of its own, that goes
-// when its process is killed: as much of a node as a NIC needs.
+// box stands for a node: network and mount namespaces, which end with its process.
 type box struct {
 	name string
 	pid  int
 }
 
-// newBox starts one and sets lo up, and eth0 with an address where it is given.
+// newBox starts a box and sets lo up, and eth0 if there is an address.
 func newBox(t *testing.T, name string) *box {
 	t.Helper()
 	// A /run of its own: named namespaces are files there.
@@ -82,7 +81,7 @@ func connect(t *testing.T, a, b *box, addrA, addrB string) {
 
 var card = NIC{Node: "node1", Name: "eth1", Address: netip.MustParsePrefix("192.168.77.5/24")}
 
-// plugInto plugs the card into node1, which is one of these machines.
+// plugInto plugs the card into node1, one of these machines.
 func plugInto(machines ...*box) framework.Fault {
 	var names []string
 	byName := map[string]machine{}
@@ -111,7 +110,7 @@ func TestPlugNIC(t *testing.T) {
 		if got := other.interfaces(t); slices.Contains(got, farEnd) {
 			t.Errorf("the other node has the wire: %v", got)
 		}
-		for range 2 { // the second finds everything done
+		for range 2 { // the second time there is nothing to do
 			must.NoError(t, f.Undo(t.Context(), nil))
 		}
 		if now := node.interfaces(t); !slices.Equal(now, before) {
@@ -121,7 +120,7 @@ func TestPlugNIC(t *testing.T) {
 	}
 }
 
-// What the node has is neither replaced nor, on undo, taken away.
+// An interface that the node already has is neither replaced nor removed by the undo.
 func TestPlugNICThatIsThere(t *testing.T) {
 	node := newBox(t, "node1")
 	must.Get(node.Exec(t.Context(), "ip", "link", "add", "eth1", "type", "veth", "peer", "name", "mine"))(t)
@@ -133,8 +132,8 @@ func TestPlugNICThatIsThere(t *testing.T) {
 	}
 }
 
-// An address that another node has a route to would prove nothing, and Held
-// says so, whatever the topology promised.
+// Held reports an address that another node reaches over its own routes, even if the topology has no such
+// network.
 func TestPlugNICThatIsReached(t *testing.T) {
 	node, other := newBox(t, "node1"), newBox(t, "node2")
 	connect(t, node, other, "172.29.0.11/24", "172.29.0.12/24")

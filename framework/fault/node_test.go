@@ -25,7 +25,7 @@ type apiServer struct {
 	nodes   []string
 	pods    []corev1.Pod
 	deleted []string // in order
-	refuse  string   // of this path every deletion fails
+	refuse  string   // the path of deletions that fail
 }
 
 // run makes a run on a lab whose cluster has the server.
@@ -89,7 +89,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// pod is a pod on a node; kind is its owner's, empty for none.
+// pod is a pod on a node; kind is the kind of its owner, empty for none.
 func pod(name, node, kind string) corev1.Pod {
 	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: corev1.PodSpec{NodeName: node}}
 	if kind != "" {
@@ -110,10 +110,10 @@ func TestDeleteNodeObject(t *testing.T) {
 	if held, saw, err := f.TookEffect(t.Context(), r); held || err != nil || saw != "the Node object node1 is there" {
 		t.Errorf("before: %v, %q, %v", held, saw, err)
 	}
-	for range 2 { // the second finds everything done
+	for range 2 { // the second time there is nothing to do
 		must.NoError(t, f.Inject(t.Context(), r))
 	}
-	// A DaemonSet's pods would come back; and the node goes when it is empty.
+	// A DaemonSet's pods would come back. The node is deleted when it is empty.
 	if want := []string{"pod web", "pod probe", "node node1"}; !slices.Equal(api.deleted, want) {
 		t.Errorf("deleted %q, want %q", api.deleted, want)
 	}
@@ -122,7 +122,7 @@ func TestDeleteNodeObject(t *testing.T) {
 	}
 }
 
-// A node must not go before it is drained, and a fault that fails says what it was doing.
+// A node is not deleted before it is drained. The error of a fault names the step that failed.
 func TestDeleteNodeObjectThatFails(t *testing.T) {
 	for path, want := range map[string]string{
 		"/api/v1/namespaces/default/pods/web": `draining node "node1" of pod default/web`,

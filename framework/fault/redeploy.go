@@ -10,8 +10,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/workload"
 )
 
-// Redeploy creates and deletes a Service in turn, as a pipeline does that deploys previews. A change that
-// fails is followed by the next one. Undo ends that.
+// Redeploy creates and deletes a Service in turn, as a pipeline does that deploys previews. It goes on after a
+// change that fails. Undo ends it.
 func Redeploy(s workload.LoadBalancer, every time.Duration) framework.Fault {
 	end := func() error { return nil }
 	return framework.Fault{

@@ -1,6 +1,5 @@
-// Package bgp is what routers say: the paths of a RIB, the sessions, and the routes of a
-// kernel. It reads the answers of FRR, BIRD and GoBGP, table dumps in MRT, what a router
-// feeds by BMP, and kernels. It changes nothing.
+// Package bgp reads routers: the paths of a RIB, the sessions, and the routes of a kernel. Its sources
+// are the answers of FRR, BIRD and GoBGP, table dumps in MRT, BMP feeds, and kernels. It changes nothing.
 package bgp
 
 import (
@@ -17,7 +16,7 @@ type Path struct {
 	NextHop netip.Addr `json:"next_hop,omitzero"`
 	// Neighbor sent the path; invalid for a path that the router itself originates.
 	Neighbor netip.Addr `json:"neighbor,omitzero"`
-	// ASPath is nearest AS first; the members of an AS_SET are listed like those of a sequence.
+	// ASPath is nearest AS first; the members of an AS_SET are listed like the members of a sequence.
 	ASPath    []uint32 `json:"as_path,omitempty"`
 	Origin    string   `json:"origin"` // igp, egp or incomplete
 	LocalPref uint32   `json:"local_pref"`
@@ -26,7 +25,7 @@ type Path struct {
 	Internal bool `json:"internal"`
 	// Best marks the one path that best-path selection chose.
 	Best bool `json:"best"`
-	// Multipath marks the best path and those that tie with it up to and
+	// Multipath marks the best path and the paths that tie with it up to and
 	// including MED: with multipath on, all of them are forwarding paths.
 	Multipath bool `json:"multipath"`
 }
@@ -43,20 +42,19 @@ type Neighbor struct {
 	// Established is when the session came up, to the second. It stays the same as long
 	// as the session is up.
 	Established time.Time `json:"established,omitzero"`
-	// Received counts the peer's IPv4 unicast prefixes before policy, Accepted those after it.
+	// Received counts the peer's IPv4 unicast prefixes before policy, Accepted the prefixes after policy.
 	Received uint64 `json:"received"`
 	Accepted uint64 `json:"accepted"`
 	// MayReject is set if a filter may refuse some of the peer's prefixes, and Received does not count them.
 	MayReject bool `json:"may_reject,omitempty"`
-	// BFD is the state of the BFD session beside it, such as up, where there is one. FRR alone tells it.
+	// BFD is the state of the neighbour's BFD session, such as up, if there is one. Only FRR tells it.
 	BFD string `json:"bfd,omitempty"`
 }
 
 // States of sessions that something here depends on.
 const (
-	// StateEstablished is that of a session that is up.
 	StateEstablished = "established"
-	// StateUnknown is that of a peer of a table dump or feed, which does not tell it.
+	// StateUnknown is the state of a peer in a table dump or feed that does not tell it.
 	StateUnknown = "unknown"
 )
 

@@ -46,7 +46,7 @@ func (b BIRD) Neighbors(ctx context.Context) ([]Neighbor, error) {
 	return ask(ctx, b.Ask, "birdc ", BIRDShowProtocols, func(text string) ([]Neighbor, error) { return birdNeighbors(text, b.When) })
 }
 
-// BIRDProtocol is one protocol of a BIRD, in its own words.
+// BIRDProtocol is one protocol of a BIRD, with the values that birdc prints.
 type BIRDProtocol struct {
 	Name string `json:"name"`
 	// Proto is what it speaks: BGP, Kernel, Device, Direct and so on.
@@ -54,9 +54,9 @@ type BIRDProtocol struct {
 	// Since is when it came into its state, as BIRD prints it: a time today, or a date.
 	Since string `json:"since"`
 
-	// What follows is of BGP alone.
+	// The fields below are of BGP alone.
 
-	// BGPState is the session's: Established, or what it is instead.
+	// BGPState is the session's state, such as Established.
 	BGPState  string     `json:"bgp_state,omitempty"`
 	Neighbor  netip.Addr `json:"neighbor,omitzero"`
 	PeerASN   uint32     `json:"peer_asn,omitempty"`
@@ -76,7 +76,7 @@ func BIRDProtocols(text string) ([]BIRDProtocol, error) {
 	return protocols, err
 }
 
-// birdProtocol is a protocol with what only readers of sessions need.
+// birdProtocol is a protocol with the details of its session.
 type birdProtocol struct {
 	BIRDProtocol
 	routerID           netip.Addr
@@ -145,7 +145,7 @@ func parseBIRDRow(line string) (BIRDProtocol, error) {
 
 var birdCounts = regexp.MustCompile(`^(\d+) imported, (?:(\d+) filtered, )?`)
 
-// detail reads an indented line. Most are of no interest here.
+// detail reads an indented line. It ignores most.
 func (p *birdProtocol) detail(line string) error {
 	label, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 	if value = strings.TrimSpace(value); value == "" || p.Proto != "BGP" {
@@ -193,7 +193,7 @@ func (p birdProtocol) session(when func(string) (time.Time, error)) (Neighbor, e
 	switch n.State {
 	case "passive":
 		n.State = "active" // RFC 4271's word for a peer whose connection is awaited
-	case StateEstablished: // Since and Routes are otherwise of another state
+	case StateEstablished: // in other states Since and Routes do not describe the session
 		n.RouterID, n.Accepted, n.Received = p.routerID, p.imported, p.imported+p.filtered
 		n.MayReject = p.refused > 0 && p.filtered == 0 // without "import keep filtered" they are not counted
 		if when != nil {
@@ -206,7 +206,7 @@ func (p birdProtocol) session(when func(string) (time.Time, error)) (Neighbor, e
 	return n, nil
 }
 
-// birdReady begins what birdc prints.
+// birdReady is the beginning of birdc's output.
 const birdReady = "BIRD "
 
 // birdSessions reads the sessions of a whole answer: one that was cut off has no sessions.
@@ -240,12 +240,12 @@ func birdNeighbors(text string, when func(string) (time.Time, error)) ([]Neighbo
 // repeat, the type, the protocol, the time, and an asterisk on the route that is used.
 var birdRoute = regexp.MustCompile(`^(\S*)\s+([a-z]+) \[(\S+) ([^\]]+?)(?: from \S+)?\]( [*!])?`)
 
-// BIRDPaths reads the RIB that `birdc show route all` prints, with the sessions of what
+// BIRDPaths reads the RIB that `birdc show route all` prints, with the sessions that
 // `birdc show protocols all` prints (BIRD 2), by prefix, then by preference. A path that
 // discards packets is not the best one. Routes of other protocols are left out. No time is set.
 //
-// BIRD marks the best of all sources. A static route is better than a path: the first of
-// the paths by rank is then the best.
+// BIRD marks the best route of all sources. If that is a static route, the first path by rank is
+// marked instead.
 func BIRDPaths(routes, protocols string) ([]Path, error) {
 	sessions, err := birdSessions(protocols)
 	if err != nil {
@@ -256,7 +256,7 @@ func BIRDPaths(routes, protocols string) ([]Path, error) {
 	}
 	var all []ranked
 	var prefix netip.Prefix
-	current := -1 // in all; -1 in a route of another source
+	current := -1 // the index in all; -1 in a route of another source
 	number := 0
 	for line := range strings.Lines(routes) {
 		number++
@@ -332,7 +332,7 @@ func (p *ranked) birdDetail(line string) (err error) {
 			set = (set || opens) && !closes
 		}
 	case "BGP.next_hop":
-		global, _, _ := strings.Cut(value, " ") // one of IPv6 has a link-local address as well
+		global, _, _ := strings.Cut(value, " ") // a next hop of IPv6 has a link-local address as well
 		p.NextHop, err = netip.ParseAddr(global)
 	case "BGP.med":
 		p.MED = number(value)
@@ -359,7 +359,7 @@ func AskBIRD(ctx context.Context, socket, command string) (string, error) {
 		return "", fmt.Errorf("connecting to BIRD: %w", err)
 	}
 	defer conn.Close()
-	// Reads and writes know nothing of ctx.
+	// Reads and writes do not take ctx.
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	text, err := askBIRD(conn, command)
 	if err != nil {

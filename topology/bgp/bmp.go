@@ -21,12 +21,12 @@ type Feed struct {
 	local *fed
 	// filtered is set if the router says that it does not feed its whole Loc-RIB.
 	filtered bool
-	// begun is set once any table has been fed, and families are those of which any was.
+	// begun is set once any table has been fed. families are the families of the fed tables.
 	begun    bool
 	families map[int]bool
 	// unfed are peers that the router has ceased to feed, whose sessions may be up.
 	unfed map[netip.Addr]bool
-	// unread says why what is fed of a peer cannot be read.
+	// unread says, by peer, why its messages cannot be read.
 	unread map[netip.Addr]string
 	// own is set if a peer without an address was passed over.
 	own  bool
@@ -36,22 +36,21 @@ type Feed struct {
 type fed struct {
 	Neighbor
 	localAS uint32
-	// before and after are the routes before and after the import policy; those of the Loc-RIB
-	// are in after. One is nil until the router feeds it.
+	// before and after are the routes before and after the import policy; nil until the router feeds them.
+	// The routes of the Loc-RIB are in after.
 	before, after *fedTable
 	addPath       map[bgp.RouteFamily]bgp.BGPAddPathMode
-	// ended are the families of which the initial routes have been fed, by the length of an
-	// address; 0 for those that are not read.
+	// ended are the families whose initial routes have been fed, by the length of an address; 0 for the
+	// families that are not read.
 	ended map[int]bool
-	// told is set by a Peer Up, which came at since, and late if that was once routes had begun to be fed.
+	// told is set by a Peer Up, which came at since. late is set if the feed of routes had begun before.
 	told, late bool
 	since      time.Time
 }
 
-// fedTable are routes.
 type fedTable struct {
 	paths map[fedKey]ranked
-	// families are those of which a route or an End-of-RIB was fed, by the length of an address.
+	// families are the families of the routes and End-of-RIBs that were fed, by the length of an address.
 	families map[int]bool
 }
 
@@ -62,13 +61,12 @@ type fedKey struct {
 
 // View is which of a router's tables were fed.
 type View struct {
-	// LocRIB: the routes that the router has chosen. Otherwise those of its peers, after its
-	// import policy, or before it where Before is set.
+	// LocRIB is set if the Loc-RIB was fed: the routes that the router has chosen. Otherwise the routes of
+	// its peers were fed, after its import policy, or before it if Before is set.
 	LocRIB, Before bool
 	// Filtered is set if the router says that the Loc-RIB is not fed whole.
 	Filtered bool
-	// Endless is set if the router sends no End-of-RIB of its Loc-RIB, and no Peer Up either, as
-	// GoBGP 3 does not.
+	// Endless is set if the router sends neither an End-of-RIB nor a Peer Up for its Loc-RIB, as GoBGP 3.
 	Endless bool
 	// IPv4 and IPv6 are set if anything of that family was fed.
 	IPv4, IPv6 bool
@@ -79,8 +77,7 @@ func NewFeed() *Feed {
 	return &Feed{peers: map[netip.Addr]*fed{}, families: map[int]bool{}, unfed: map[netip.Addr]bool{}, unread: map[netip.Addr]string{}}
 }
 
-// Add adds a message with its header. An error is the end of the feed: what follows would not
-// be whole.
+// Add adds a message with its header. An error is the end of the feed: later tables would be incomplete.
 func (f *Feed) Add(message []byte) error {
 	if err := f.add(message); err != nil {
 		return fmt.Errorf("reading a BMP message: %w", err)
@@ -116,7 +113,7 @@ func (f *Feed) add(message []byte) error {
 		delete(f.unfed, p.Address)
 		delete(f.unread, p.Address)
 	case *bmp.BMPPeerDownNotification:
-		// FRR tells at first of those that are down as well.
+		// FRR first sends a Peer Down for each session that is down.
 		p, err := f.peer(m.PeerHeader)
 		if p == nil {
 			return err
@@ -143,8 +140,8 @@ func (f *Feed) add(message []byte) error {
 	return nil // statistics, and what is said at the beginning and end
 }
 
-// cannotRead ends what is fed of the peer of a message that cannot be read, until its session comes
-// up again. Of a message without such a peer the error is the end of the feed.
+// cannotRead drops a peer whose message cannot be read, until its session comes up again. The error of
+// a message without such a peer is the end of the feed.
 func (f *Feed) cannotRead(message []byte, why error) error {
 	if len(message) < bmp.BMP_HEADER_SIZE+bmp.BMP_PEER_HEADER_SIZE || message[5] == bmp.BMP_MSG_INITIATION ||
 		message[5] == bmp.BMP_MSG_TERMINATION {
@@ -164,7 +161,7 @@ func (f *Feed) cannotRead(message []byte, why error) error {
 	return nil
 }
 
-// Unread says of which peers what is fed cannot be read, and why, in order of address.
+// Unread lists the peers whose messages cannot be read, and why, in order of address.
 func (f *Feed) Unread() (all []string) {
 	for _, a := range slices.SortedFunc(maps.Keys(f.unread), netip.Addr.Compare) {
 		all = append(all, fmt.Sprintf("%s (%s)", a, f.unread[a]))
@@ -172,12 +169,11 @@ func (f *Feed) Unread() (all []string) {
 	return all
 }
 
-// HasOwnPeer reports whether the router has fed a peer without an address, which is its own: it is
-// passed over.
+// HasOwnPeer reports whether the router has fed a peer without an address, which is the router itself.
 func (f *Feed) HasOwnPeer() bool { return f.own }
 
-// loc reports whether a header is of a Loc-RIB, and ours whether it is of a table that is read:
-// not of a VRF, and not what is announced to a peer.
+// loc reports whether a header is of a Loc-RIB. ours reports whether it is of a table that is read: not of
+// a VRF, and not of the routes that are announced to a peer.
 func loc(h bmp.BMPPeerHeader) bool { return h.PeerType == bmp.BMP_PEER_TYPE_LOCAL_RIB }
 
 func ours(h bmp.BMPPeerHeader) bool {
@@ -194,7 +190,7 @@ func (f *Feed) known(h bmp.BMPPeerHeader) *fed {
 	return f.peers[address(h.PeerAddress)]
 }
 
-// peer is known, made if there is none. It is nil for one that is not read.
+// peer is the peer of a header, made if there is none; nil if it is not read.
 func (f *Feed) peer(h bmp.BMPPeerHeader) (*fed, error) {
 	if p := f.known(h); p != nil || !ours(h) {
 		return p, nil
@@ -238,7 +234,7 @@ func (p *fed) up(h bmp.BMPPeerHeader, body *bmp.BMPPeerUpNotification) {
 	}
 }
 
-// addPathOf are the families of which an OPEN wants to send or receive several paths.
+// addPathOf are the families for which an OPEN offers to send or receive several paths.
 func addPathOf(m *bgp.BGPMessage) map[bgp.RouteFamily]bgp.BGPAddPathMode {
 	modes := map[bgp.RouteFamily]bgp.BGPAddPathMode{}
 	if open, is := m.Body.(*bgp.BGPOpen); is {
@@ -286,7 +282,7 @@ func (f *Feed) update(p *fed, h bmp.BMPPeerHeader, update *bgp.BGPUpdate) error 
 	if *in == nil {
 		*in = &fedTable{paths: map[fedKey]ranked{}, families: map[int]bool{}}
 	}
-	// The flag of a Loc-RIB that is filtered has the place of that of an address of IPv6.
+	// A Loc-RIB's flag for "filtered" has the bit of other tables' flag for IPv6.
 	f.filtered = f.filtered || loc(h) && h.Flags&bmp.BMP_PEER_FLAG_IPV6 != 0
 	t := *in
 	if end, family := update.IsEndOfRib(); end {
@@ -361,7 +357,7 @@ func (f *Feed) put(t *fedTable, nlri bgp.AddrPrefixInterface, path *ranked) erro
 	return nil
 }
 
-// whole reports whether the initial routes of each family have been fed of which there are any.
+// whole reports whether the initial routes of each family that has routes have been fed.
 func (p *fed) whole() bool {
 	for _, t := range []*fedTable{p.before, p.after} {
 		if t == nil {
@@ -391,10 +387,10 @@ func (f *Feed) Ended() bool {
 	return (f.local == nil || f.local.whole()) && (f.local != nil || len(f.peers) > 0)
 }
 
-// Unended are the sessions that are up, and the Loc-RIB, of which no End-of-RIB was fed that the router
-// must send (RFC 7854, 5). FRR, BIRD and GoBGP do, but GoBGP not of its Loc-RIB (View.Endless), and FRR
-// not of a session that comes up while it feeds, or later: such ones are late, and so is one of which
-// nothing was fed. Where a Loc-RIB is fed, no session counts.
+// Unended are the sessions that are up, and the Loc-RIB, whose End-of-RIB is missing (RFC 7854, 5). GoBGP
+// sends none for its Loc-RIB (View.Endless), and FRR none for a session that comes up after the feed has
+// begun. Such sessions are late, and so are sessions without any routes. If a Loc-RIB is fed, sessions are
+// not listed.
 func (f *Feed) Unended() (missing, late []string) {
 	if f.local != nil && f.local.after != nil {
 		if f.local.told && !f.local.whole() {
@@ -414,13 +410,13 @@ func (f *Feed) Unended() (missing, late []string) {
 	return missing, late
 }
 
-// Young are the late sessions that came up within a time: of these more may come.
+// Young are the late sessions that came up within a time: more of their routes may come.
 func (f *Feed) Young(within time.Duration) []string {
 	_, late := f.Unended()
 	return slices.DeleteFunc(late, func(a string) bool { return time.Since(f.peers[netip.MustParseAddr(a)].since) >= within })
 }
 
-// Unfed are the addresses of peers that the router has ceased to feed for its configuration, in order.
+// Unfed are the addresses of peers that the router's configuration has ceased to feed, in order.
 func (f *Feed) Unfed() (all []string) {
 	for _, a := range slices.SortedFunc(maps.Keys(f.unfed), netip.Addr.Compare) {
 		all = append(all, a.String())
@@ -439,12 +435,12 @@ func (f *Feed) Neighbors() []Neighbor {
 	return neighbors
 }
 
-// RIB are the paths by prefix, then by preference, and where they are from: the Loc-RIB if it is
-// fed, whose paths are all best; else what each peer has sent, after the import policy if that is
-// fed. Then the best paths are computed: whether a next hop can be reached is not known.
+// RIB are the paths by prefix, then by preference. If the Loc-RIB is fed, they are its paths, all best.
+// Otherwise they are the paths from each peer, after the import policy if those are fed, and the best ones
+// are computed without knowing whether a next hop can be reached.
 //
-// Of a path in the Loc-RIB the neighbour is not fed: it is the peer with the address of the next
-// hop, or the one of which the same route is fed, or else the next hop.
+// A path in the Loc-RIB does not have its neighbour. RIB takes the peer with the address of the next hop,
+// else the peer that feeds the same route, else the next hop.
 func (f *Feed) RIB() []Path {
 	_, tables := f.tables()
 	var all []ranked
@@ -476,7 +472,7 @@ func (f *Feed) RIB() []Path {
 	return paths
 }
 
-// View is where the paths of RIB are from. A family that was fed stays so when its last session ends.
+// View is the tables of RIB's paths. A family that was fed stays set when its last session ends.
 func (f *Feed) View() View {
 	view, tables := f.tables()
 	for _, t := range tables {
@@ -488,7 +484,7 @@ func (f *Feed) View() View {
 	return view
 }
 
-// tables are those that RIB has.
+// tables are the tables whose paths RIB returns.
 func (f *Feed) tables() (view View, all []*fedTable) {
 	if f.local != nil && f.local.after != nil {
 		return View{LocRIB: true, Filtered: f.filtered, Endless: !f.local.told && !f.local.whole()}, []*fedTable{f.local.after}

@@ -90,7 +90,7 @@ func TestFeed(t *testing.T) {
 		peers []string
 		view  View
 		ended bool
-		// unended are the sessions of which an End-of-RIB is missing, and those that are late.
+		// unended are the sessions without an End-of-RIB, and the late sessions.
 		unended string
 	}{
 		{name: "nothing", unended: "[] []"},
@@ -127,8 +127,7 @@ func TestFeed(t *testing.T) {
 	}
 }
 
-// The End-of-RIB of IPv4 does not stand for that of IPv6, and a peer whose Peer Up was not fed is not whole
-// before its End-of-RIB.
+// The End-of-RIB of IPv4 does not count for IPv6. A peer without a Peer Up is not whole before its End-of-RIB.
 func TestFeedUnended(t *testing.T) {
 	const peer = "192.0.2.2"
 	h := header(bmp.BMP_PEER_TYPE_GLOBAL, bmp.BMP_PEER_FLAG_POST_POLICY, peer, 64513)
@@ -147,7 +146,7 @@ func TestFeedUnended(t *testing.T) {
 	}
 }
 
-// A peer that is fed no more is named until its session comes up again, and a late session for a time.
+// A peer that is no longer fed is named until its session comes up again, and a late session for a time.
 func TestFeedUnfed(t *testing.T) {
 	const one, two = "192.0.2.2", "192.0.2.3"
 	h := header(bmp.BMP_PEER_TYPE_GLOBAL, 0, two, 64513)
@@ -159,8 +158,8 @@ func TestFeedUnfed(t *testing.T) {
 	must.Equal(t, "", "[] [192.0.2.3] []", fmt.Sprint(f.Unfed(), f.Young(time.Minute), f.Young(0)))
 }
 
-// A real FRR has fed its Loc-RIB, and what it has of the policy's routes. Of those of IPv6 it has
-// fed none, so that the neighbour of the last path is taken to be the next hop.
+// A recorded feed of FRR has its Loc-RIB, and the IPv4 routes of its peers after policy, but not the IPv6 routes.
+// The next hop is therefore taken for the neighbour of the last path.
 func TestFeedOfFRR(t *testing.T) {
 	f := NewFeed()
 	for text := []byte(read(t, "frr-10.3.bmp")); len(text) > 0; {
@@ -211,8 +210,8 @@ func TestFeedRefusals(t *testing.T) {
 	}
 }
 
-// A peer whose messages cannot be read is left out until its session comes up again, and the peer of
-// the router itself always is. The other peers are read.
+// A peer whose messages cannot be read is left out until its session comes up again, and the router's own
+// peer always. The other peers are read.
 func TestFeedUnreadable(t *testing.T) {
 	h, other := header(bmp.BMP_PEER_TYPE_GLOBAL, 0, "192.0.2.2", 64513), header(bmp.BMP_PEER_TYPE_GLOBAL, 0, "192.0.2.3", 64513)
 	route := func() []byte { return fedRoute(t, h, "192.0.2.2", []uint32{64513}, "10.5.112.0/24") }

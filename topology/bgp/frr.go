@@ -20,8 +20,8 @@ type FRR struct {
 	Show func(ctx context.Context, command string) (string, error)
 }
 
-// RIB lists the paths of the default VRF's unicast table of IPv4, or of IPv6, by prefix, the
-// best one and the ones that forward too first. It is an ErrRefused if FRR has no such table.
+// RIB lists the paths of the default VRF's unicast table of IPv4, or of IPv6, by prefix, the best
+// path and other forwarding paths first. The error is an ErrRefused if FRR has no such table.
 func (f FRR) RIB(ctx context.Context, v6 bool) ([]Path, error) {
 	command := "show bgp ipv4 unicast json"
 	if v6 {
@@ -40,7 +40,6 @@ func (f FRR) VRFs(ctx context.Context) ([]string, error) {
 	return ask(ctx, f.Show, vtysh, "show bgp vrfs json", FRRVRFs)
 }
 
-// vtysh is FRR's program.
 const vtysh = "vtysh -c "
 
 func ask[T any](
@@ -56,14 +55,14 @@ func ask[T any](
 	return answer, nil
 }
 
-// frrListed is a path of what FRR prints for `show bgp ipv4 unicast json`: less than with "detail",
-// and in one form from FRR 7 to 10.
+// frrListed is a path in the output of `show bgp ipv4 unicast json`, which has less than with "detail", and
+// the same form from FRR 7 to 10.
 type frrListed struct {
 	BestPath  bool
 	Multipath bool
 	PathFrom  string // external, internal
 	PeerID    string // an interface for a session without addresses
-	NhVRFName string // of a path that is imported from another VRF
+	NhVRFName string // only in paths that are imported from another VRF
 	Path      string
 	Origin    string
 	Metric    uint32
@@ -74,13 +73,13 @@ type frrListed struct {
 // frrNoPeer is the peer of a path that the router itself originates, or has imported from another VRF.
 const frrNoPeer = "(unspec)"
 
-// ErrRefused is the error of a router that does not know what it is asked for, such as an address
-// family that it does not have.
+// ErrRefused is the error of a router that refuses a request, for example for an address family that it
+// does not have.
 var ErrRefused = errors.New("refused")
 
-// FRRPaths reads the RIB that `vtysh -c 'show bgp ipv4 unicast json'` prints, or the one of ipv6,
-// without the times at which paths were received. A path of a session that has no address is an
-// error. What FRR says in place of a RIB is an ErrRefused.
+// FRRPaths reads the RIB that `vtysh -c 'show bgp ipv4 unicast json'` (or ipv6) prints, without the times at
+// which paths were received. A path of a session that has no address is an error. A refusal of FRR is
+// an ErrRefused.
 //
 // The prefixes are read one by one: of a million, all at once would take three times the memory.
 func FRRPaths(text string) ([]Path, error) {
@@ -174,7 +173,7 @@ func fields(in *json.Decoder, one func(name string) error) error {
 	})
 }
 
-// elements reads what is between a bracket and the one that closes it. One reads an element.
+// elements reads a JSON array or object. One reads an element.
 func elements(in *json.Decoder, opens json.Delim, one func() error) error {
 	if token, err := in.Token(); err != nil {
 		return err
@@ -198,7 +197,7 @@ func ended(in *json.Decoder) error {
 	return nil
 }
 
-// frrRefusal is what vtysh says in place of an answer in JSON, as an error.
+// frrRefusal is the error for a message of vtysh in place of JSON.
 func frrRefusal(text string) error {
 	text = strings.TrimSpace(text)
 	if strings.HasPrefix(text, "%") {
@@ -215,11 +214,11 @@ func firstLine(text string) string {
 	return first
 }
 
-// frrDefaultVRF is FRR's name for the VRF in which it is where none is named.
+// frrDefaultVRF is FRR's name for the default VRF.
 const frrDefaultVRF = "default"
 
 // FRRVRFs reads what `vtysh -c 'show bgp vrfs json'` prints: the names of the VRFs with a BGP
-// instance, but for the default one, in order. What FRR says in place of them is an ErrRefused.
+// instance, but for the default one, in order. A refusal of FRR is an ErrRefused.
 func FRRVRFs(text string) ([]string, error) {
 	var answer struct {
 		Warning string
@@ -265,8 +264,8 @@ func (a *frrAS) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// frrNeighbor is one value of what FRR 10 prints for `show bgp neighbors json`, by
-// address, or by interface for a session without addresses.
+// frrNeighbor is a value in FRR 10's output of `show bgp neighbors json`. The key is an address, or an
+// interface for a session without addresses.
 type frrNeighbor struct {
 	// BGPNeighborAddr is the link-local address of a neighbour on an interface.
 	BGPNeighborAddr string
@@ -283,7 +282,7 @@ type frrNeighbor struct {
 	PeerBFDInfo struct{ Status string }
 }
 
-// frrFamily is what a neighbour has of an address family.
+// frrFamily is an address family of a neighbour.
 type frrFamily struct {
 	AcceptedPrefixCounter uint64
 	// InboundPathPolicyConfig is set if there is a filter; the others are its names.
@@ -312,7 +311,7 @@ func FRRNeighbors(text string) ([]Neighbor, error) {
 			return nil, fmt.Errorf("reading FRR's neighbours: %s", value)
 		}
 		if !strings.HasPrefix(string(value), "{") {
-			continue // of the instance, such as "vrfName"
+			continue // an attribute of the instance, such as "vrfName"
 		}
 		var from frrNeighbor
 		if err := json.Unmarshal(value, &from); err != nil {

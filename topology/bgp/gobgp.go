@@ -31,10 +31,9 @@ func ListGoBGP(v6 bool) *api.ListPathRequest {
 	return ask
 }
 
-// GoBGPPaths converts a destination of GoBGP's API. GoBGP lists paths by preference and
-// marks only the first as best, even with multipath (ListPath also compares
-// sources), so GoBGPPaths determines the multipath set: the paths of the same rank, as
-// table.Path.Compare, which getMultiBestPath uses.
+// GoBGPPaths converts a destination of GoBGP's API. GoBGP lists paths by preference and marks only the
+// first as best, even with multipath (ListPath also compares sources). GoBGPPaths determines the multipath
+// set as getMultiBestPath does: the paths of the same rank by table.Path.Compare.
 func GoBGPPaths(d *api.Destination, localAS uint32) ([]Path, error) {
 	paths := make([]Path, 0, len(d.Paths))
 	var best rank

@@ -40,10 +40,10 @@ const maxRecord = 16 << 20
 // maxTables bounds the tables of a dump: BIRD writes one of each family.
 const maxTables = 16
 
-// MRT reads a table dump, with additional paths as well (RFC 8050). A dump that cannot be read to
-// its end is an error, and so is one with two tables of a family. Of a table that is there several
-// times the last one counts: BIRD may append them to one file. Records of multicast, and of other
-// address families than IPv4 and IPv6 unicast, are left out; other ones are told in Others.
+// MRT reads a table dump, with additional paths as well (RFC 8050). It is an error if the dump cannot be
+// read to its end, or has two tables of a family. If a table is there several times the last one counts:
+// BIRD may append dumps to one file. Records of multicast, and of other address families than IPv4 and
+// IPv6 unicast, are left out; Others counts further records.
 func MRT(from io.Reader) (Dump, error) {
 	d, err := readMRT(bufio.NewReaderSize(from, 1<<16))
 	if err != nil {
@@ -58,7 +58,7 @@ type mrtTable struct {
 	peers []*mrt.Peer
 	paths []ranked
 	left  budget
-	// families are those of the paths, by the length of an address in bits.
+	// families are the families of the paths, by the length of an address in bits.
 	families map[int]bool
 }
 
@@ -67,7 +67,7 @@ func readMRT(in *bufio.Reader) (d Dump, err error) {
 	var current *mrtTable
 	number, others, first := 1, 0, ""
 	defer func() {
-		if r := recover(); r != nil { // of packages bgp and mrt, for some records that are cut off
+		if r := recover(); r != nil { // packages bgp and mrt panic at some records that are cut off
 			d, err = Dump{}, fmt.Errorf("record %d: it is malformed: %v", number, r)
 		}
 	}()
@@ -137,7 +137,7 @@ func (t *mrtTable) add(kind mrt.MRTSubTypeTableDumpv2, body []byte) error {
 		}
 		peer := t.peers[entry.PeerIndex]
 		p := ranked{Path: Path{Prefix: prefix}}
-		if a := address(peer.IpAddress); !a.IsUnspecified() { // the router's own paths are of 0.0.0.0
+		if a := address(peer.IpAddress); !a.IsUnspecified() { // the router's own paths have the peer 0.0.0.0
 			p.Neighbor = a
 		}
 		p.attributes(entry.PathAttributes)
@@ -150,8 +150,8 @@ func (t *mrtTable) add(kind mrt.MRTSubTypeTableDumpv2, body []byte) error {
 	return nil
 }
 
-// ribEntries reads a record with the paths to a prefix (RFC 6396, 4.3.2; RFC 8050, 4.3). FRR has the whole MP_REACH_NLRI
-// of a path of IPv6 in place of its next hop alone (4.3.4): its next hop is empty if it is read like the others'.
+// ribEntries reads a record with the paths to a prefix (RFC 6396, 4.3.2; RFC 8050, 4.3). FRR writes the whole
+// MP_REACH_NLRI of an IPv6 path, where others write its next hop alone (4.3.4): read like others', it has none.
 func ribEntries(kind mrt.MRTSubTypeTableDumpv2, body []byte) (prefix netip.Prefix, entries []*mrt.RibEntry, err error) {
 	family, addPath := bgp.RF_IPv4_UC, kind == mrt.RIB_IPV4_UNICAST_ADDPATH || kind == mrt.RIB_IPV6_UNICAST_ADDPATH
 	if kind == mrt.RIB_IPV6_UNICAST || kind == mrt.RIB_IPV6_UNICAST_ADDPATH {
@@ -194,7 +194,7 @@ func noHop(attr bgp.PathAttributeInterface) bool {
 	return is && reach.Nexthop == nil
 }
 
-// dumpOf is what some tables come to. Its time is that of the oldest.
+// dumpOf is the dump of some tables, with the time of the oldest.
 func dumpOf(tables map[string]*mrtTable) (d Dump, err error) {
 	if len(tables) == 0 {
 		return Dump{}, errors.New("it has no PEER_INDEX_TABLE: expected a table dump of version 2")
@@ -254,8 +254,8 @@ func mrtRecord(in io.Reader) (*mrt.MRTHeader, []byte, error) {
 	return header, body, nil
 }
 
-// sentBy sets whether a path was learned over iBGP from a peer of an AS, where the router's own is
-// not known: an eBGP peer puts its AS before the AS path.
+// sentBy sets whether a path was learned over iBGP from a peer of an AS. The router's own AS is not known:
+// an eBGP peer puts its AS before the AS path.
 func (p *ranked) sentBy(as uint32) {
 	p.Internal = p.Neighbor.IsValid() && (len(p.ASPath) == 0 || p.ASPath[0] != as)
 	p.rank.local, p.rank.internal = !p.Neighbor.IsValid(), p.Internal

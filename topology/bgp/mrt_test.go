@@ -14,7 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// told is what a path says, in one line; of origin, preference and MED what is not igp, 100 and 0.
+// told lists paths, one in a line, with origin, preference and MED unless they are igp, 100 and 0.
 func told(paths []Path) (lines []string) {
 	for _, p := range paths {
 		flags := ""
@@ -89,7 +89,7 @@ func record(t testing.TB, kind mrt.MRTSubTypeTableDumpv2, body mrt.Body) []byte 
 	return must.Get(m.Serialize())(t)
 }
 
-// ribOf is the record of a prefix with paths of peers, by their places in the table.
+// ribOf is the record of a prefix with paths of peers, by their indexes in the table.
 func ribOf(t testing.TB, prefix string, length uint8, peers ...uint16) []byte {
 	t.Helper()
 	var entries []*mrt.RibEntry
@@ -109,7 +109,7 @@ func indexOf(t testing.TB, view string) []byte {
 	}))
 }
 
-// The best path of a dump is computed, and of a table that is there twice the last one counts.
+// The best path of a dump is computed. If a table is there twice, the last one counts.
 func TestMRTTables(t *testing.T) {
 	text := bytes.Join([][]byte{indexOf(t, ""), ribOf(t, "10.9.0.0", 16, 0), indexOf(t, ""), ribOf(t, "10.5.112.0", 24, 1, 0), ribOf(t, "10.5.113.0", 24, 2)}, nil)
 	d := must.Get(MRT(bytes.NewReader(text)))(t)
@@ -145,14 +145,14 @@ func TestMRTRefusals(t *testing.T) {
 	}
 }
 
-// longer is a record with some bytes after what it has.
+// longer is a record with more bytes at its end.
 func longer(record []byte, by int) []byte {
 	all := append(bytes.Clone(record), make([]byte, by)...)
 	binary.BigEndian.PutUint32(all[8:], uint32(len(all)-mrt.MRT_COMMON_HEADER_LEN))
 	return all
 }
 
-// What a dump has besides, and may change its routes, is told.
+// Others tells further records of a dump that may change its routes.
 func TestMRTOthers(t *testing.T) {
 	raw := func(kind, subtype uint16, body ...byte) []byte {
 		return append([]byte{0, 0, 0, 0, byte(kind >> 8), byte(kind), byte(subtype >> 8), byte(subtype), 0, 0, 0, byte(len(body))}, body...)

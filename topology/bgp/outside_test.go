@@ -58,8 +58,8 @@ func TestFRRForms(t *testing.T) {
 	must.Equal(t, "neighbours", want, neighbors, byValue)
 }
 
-// What a filter of BIRD refuses was received, and both families count. Without "import keep filtered" it is known
-// that it has refused something.
+// Received includes the routes that a filter of BIRD refuses, in both families. Without "import keep filtered" it is
+// only known that a filter has refused some.
 func TestBIRDFiltered(t *testing.T) {
 	text := birdBanner + `Name       Proto      Table      State  Since         Info
 p          BGP        ---        up     10:00:00      Established
@@ -83,8 +83,7 @@ p          BGP        ---        up     10:00:00      Established
 	}
 }
 
-// birdc -r says first that access is restricted, and by default BIRD prints the time of a
-// day, or the date where that is longer ago.
+// birdc -r first prints that access is restricted. By default BIRD prints a time of today, or a date.
 func TestBIRDOutside(t *testing.T) {
 	routes, protocols := read(t, "bird-2.17-routes-short.txt"), read(t, "bird-2.17-protocols-short.txt")
 	for _, format := range []struct{ name, now string }{
@@ -103,7 +102,7 @@ func TestBIRDOutside(t *testing.T) {
 	}
 }
 
-// Routes of IPv6 have the global address of the next hop, and not the link's.
+// Routes of IPv6 have the global address of the next hop, and not the link-local one.
 func TestIPv6Outside(t *testing.T) {
 	must.Equal(t, "FRR", []string{
 		"2001:db8:cb::/48 via :: from invalid IP as [] best multipath",
@@ -186,8 +185,7 @@ func TestKernelRouteViaIPv6(t *testing.T) {
 	}, routesTold(routes))
 }
 
-// What cannot be read whole is an error: a path that is left out would be a route that the
-// router has not.
+// Incomplete answers are errors: a path that is left out would look like a missing route.
 func TestOutsideRefusals(t *testing.T) {
 	const (
 		ready  = "BIRD 2.17.6 ready.\nAccess restricted\n"
@@ -240,7 +238,7 @@ func FuzzOutside(f *testing.F) {
 	})
 }
 
-// FRR tells the state of BFD beside that of a session; without BFD it tells none.
+// FRR tells the state of BFD beside the state of a session; without BFD it tells none.
 func TestFRRNeighborsBFD(t *testing.T) {
 	there := must.Get(FRRNeighbors(`{
  "192.0.2.1": {"remoteAs": 64513, "bgpState": "Established", "peerBfdInfo": {"type": "single hop", "status": "Up", "lastUpdate": "0:00:00:09"}},

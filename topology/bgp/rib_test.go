@@ -38,7 +38,7 @@ func TestPathsOf(t *testing.T) {
 	for _, tt := range []struct {
 		name            string
 		first, second   *api.Path
-		ofFirst, ofLast string // what is told of each behind its next hop
+		ofFirst, ofLast string // the attributes of each path behind its next hop
 	}{
 		{"equally good from two neighbours", first, second, "from 10.4.94.32 as [64513] best multipath", "from 10.4.94.21 as [64513] multipath"},
 		{"longer AS path", first, announcement(t, two, 64513, false, igp, sequence(64513, 64513), b),

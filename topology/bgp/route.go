@@ -119,8 +119,8 @@ func address(ip net.IP) netip.Addr {
 	return a.Unmap()
 }
 
-// kernelRoute is a route of `ip -j -N route`. Types and protocols are numbers; those of
-// most routes, unicast and boot, are left out.
+// kernelRoute is a route of `ip -j -N route`. Types and protocols are numbers; the most frequent ones,
+// unicast and boot, are left out.
 type kernelRoute struct {
 	Type     string
 	Dst      string
@@ -188,7 +188,7 @@ func kernelRoutes(text string, byDefault netip.Prefix) ([]Route, error) {
 		if err != nil {
 			return fmt.Errorf("the route to %q: %w", from.Dst, err)
 		}
-		if from.Dev != "" && r.Type == RouteUnicast { // of IPv6 those that discard packets are on lo
+		if from.Dev != "" && r.Type == RouteUnicast { // IPv6 routes that discard packets are on lo
 			r.NextHops = append(r.NextHops, NextHop{Address: from.Via.or(from.Gateway), Interface: from.Dev})
 		}
 		for _, hop := range from.NextHops {
@@ -208,7 +208,7 @@ func kernelRoutes(text string, byDefault netip.Prefix) ([]Route, error) {
 	return routes, nil
 }
 
-// prefixOrAddress reads a prefix; ip(8) prints that of one address without its length.
+// prefixOrAddress reads a prefix; ip(8) prints the prefix of a single address without its length.
 func prefixOrAddress(text string) (netip.Prefix, error) {
 	if strings.Contains(text, "/") {
 		return netip.ParsePrefix(text)

@@ -53,7 +53,7 @@ func fromNetlink(n netlink.Route, byDefault netip.Prefix, names map[int]string) 
 		bits, _ := n.Dst.Mask.Size()
 		r.Prefix = netip.PrefixFrom(address(n.Dst.IP), bits)
 	}
-	// A multipath route has no link of its own, and of IPv6 those that discard packets are on lo.
+	// A multipath route has no link of its own, and IPv6 routes that discard packets are on lo.
 	if n.LinkIndex != 0 && (byDefault.Addr().Is4() || r.Type == RouteUnicast) {
 		r.NextHops = append(r.NextHops, NextHop{Address: gateway(n.Gw, n.Via), Interface: names[n.LinkIndex]})
 	}
@@ -64,7 +64,7 @@ func fromNetlink(n netlink.Route, byDefault netip.Prefix, names map[int]string) 
 	return r
 }
 
-// gateway is that of a next hop, which is of the other family than the route where it is a via.
+// gateway is the address of a next hop; via has it if it is of another family than the route.
 func gateway(gw net.IP, via netlink.Destination) netip.Addr {
 	if v, is := via.(*netlink.Via); is && gw == nil {
 		return address(v.Addr)

@@ -9,7 +9,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// The numbers of the kernel, which are written here for other machines, are those of Linux.
+// The package's copies of the kernel's numbers, which other systems use, equal the numbers of Linux.
 func TestRouteNames(t *testing.T) {
 	for number := range 256 {
 		want := RouteProtocol(netlink.RouteProtocol(number).String())

@@ -184,7 +184,7 @@ func (e *export) add(name, text string, mode fs.FileMode) {
 
 func (e *export) render(name string, t *template.Template, mode fs.FileMode, data any) {
 	var text strings.Builder
-	e.failed = errors.Join(e.failed, t.Execute(&text, data)) // which names the template
+	e.failed = errors.Join(e.failed, t.Execute(&text, data)) // the error names the template
 	e.add(name, text.String(), mode)
 }
 
@@ -288,7 +288,7 @@ func afterJoin(c topology.Cluster, i int) []string {
 		commands = append(commands, fmt.Sprintf(kubectl+`patch node %s -p '{"spec":{"podCIDR":"%[2]s","podCIDRs":["%[2]s"]}}'`, c.Nodes[j].Name,
 			given))
 	}
-	for _, n := range c.Nodes { // whose kubelets have just started again
+	for _, n := range c.Nodes { // the kubelets have just started again
 		commands = append(commands, fmt.Sprintf(kubectl+"wait node/%s --for=jsonpath={.status.addresses[0].address}=%s --timeout=120s", n.Name,
 			n.Links[0].Address))
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// exported is topology-data.json of containerlab 0.60.0, cut to three nodes and to what is
-// read, of a lab whose host has the name of a network.
+// exported is topology-data.json of containerlab 0.60.0, cut to three nodes and to the fields that are
+// read. The lab's host has the name of a network.
 const exported = `{
   "name": "node-drain", "type": "clab",
   "nodes": {

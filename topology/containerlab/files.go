@@ -21,12 +21,12 @@ var Forwarding = map[string]string{
 	// A host that follows a redirect bypasses the router.
 	"net.ipv4.conf.all.send_redirects":     "0",
 	"net.ipv4.conf.default.send_redirects": "0",
-	// Also by ports, so that probes use all next hops.
+	// The hash includes ports, so that probes use all next hops.
 	"net.ipv4.fib_multipath_hash_policy": "1",
 }
 
-// NodeForwarding are those of a Kubernetes node, whose cards are there already, by patterns of paths below
-// /proc/sys, and in labs of package kindlab as well.
+// NodeForwarding are the sysctls of a Kubernetes node, whose cards are there already, by patterns of paths below
+// /proc/sys. Labs of package kindlab have them as well.
 var NodeForwarding = map[string]string{
 	"net/ipv4/ip_forward":                 "1",
 	"net/ipv4/conf/*/rp_filter":           "0",

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Of is what a function says of each item, in their order; nil for no items.
+// Of are the results of a function for each item, in their order; nil for no items.
 func Of[T, R any](items []T, says func(T) R) []R {
 	var all []R
 	for _, item := range items {
@@ -21,7 +21,7 @@ func Joined[T any](items []T, separator string, says func(T) string) string {
 	return strings.Join(Of(items, says), separator)
 }
 
-// As are the items that are of a type, in their order; nil for none.
+// As are the items of a type, in their order; nil for none.
 func As[T any](items []any) []T {
 	var all []T
 	for _, item := range items {
@@ -32,7 +32,7 @@ func As[T any](items []any) []T {
 	return all
 }
 
-// First is the first item that a function holds of; false if there is none.
+// First is the first item for which a function returns true; false if there is none.
 func First[T any](items []T, holds func(T) bool) (first T, there bool) {
 	i := slices.IndexFunc(items, holds)
 	if i < 0 {
@@ -46,7 +46,7 @@ func Once[T cmp.Ordered](items []T) []T {
 	return slices.Compact(slices.Sorted(slices.Values(items)))
 }
 
-// Where are the items that a function holds of, in their order; nil for none.
+// Where are the items for which a function returns true, in their order; nil for none.
 func Where[T any](items []T, holds func(T) bool) []T {
 	var all []T
 	for _, item := range items {

@@ -34,8 +34,7 @@ func (c daemonConfig) register(path string) error {
 	return unstructured.SetNestedField(c, map[string]any{"path": path}, "runtimes", runtimeName)
 }
 
-// withdraw removes the shim. It restores the default runtime of before, the configuration to which
-// register has added it.
+// withdraw removes the shim, and restores the default runtime of the configuration before register.
 func (c daemonConfig) withdraw(before daemonConfig) {
 	unstructured.RemoveNestedField(c, "runtimes", runtimeName)
 	if c["default-runtime"] == runtimeName {

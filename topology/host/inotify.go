@@ -43,7 +43,7 @@ func judgeInotify(values map[string]string) (c Check, raise map[string]string) {
 	return c, raise
 }
 
-// value is a setting's value: of those that its file lists, the selected one.
+// value is a setting's value. If its file lists several, it is the selected one.
 func (h host) value(name string) string {
 	text := read(h.sysctl(name))
 	return cmp.Or(selected(text), strings.TrimSpace(text))
@@ -57,7 +57,7 @@ func (h host) limits() map[string]string {
 	return values
 }
 
-// sysctl is the file of a setting: of a sysctl, or one that has its path as its name.
+// sysctl is the file of a setting, whose name is a sysctl or a path.
 func (h host) sysctl(name string) string {
 	if filepath.IsAbs(name) {
 		return name
@@ -92,7 +92,7 @@ func (h host) lowerLimits(changes map[string]change, announce func(string)) erro
 	return nil
 }
 
-// revert sets a setting back that is at now, unless somebody else has changed it, or the machine was rebooted.
+// revert sets a setting back whose value is now, unless somebody else has changed it or the machine was rebooted.
 func (c change) revert(name, path, now string, announce func(string)) error {
 	switch {
 	case c.Before == nil || now == *c.Before:

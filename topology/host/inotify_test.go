@@ -51,8 +51,8 @@ func kernel(t *testing.T, values map[string]string) host {
 
 func TestRaiseAndLowerLimits(t *testing.T) {
 	for name, test := range map[string]struct {
-		since string // what the first limit is by the time of the undo; "": as it was raised
-		want  string // what it is after the undo
+		since string // the first limit at the time of the undo; "": as it was raised
+		want  string // the first limit after the undo
 		steps []string
 	}{
 		"unchanged": {want: "128",

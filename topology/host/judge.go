@@ -34,7 +34,7 @@ var essential = []string{
 
 func passed(name, found string) Check { return Check{Name: name, State: OK, Found: found} }
 
-// demand is a check of what only the machine's owner can change.
+// demand is a check of a property that only the machine's owner can change.
 func demand(met bool, name, found, want, cure string) Check {
 	if met {
 		return passed(name, found)
@@ -96,8 +96,8 @@ func (e engine) packages() (names []string) {
 	if !e.installed && (e.err != nil || !e.command && !e.split) {
 		names = append(names, dockerPackage)
 	}
-	// Where dockerd is without it, the command is another package's, whether apt's lists are
-	// there or not.
+	// If dockerd is installed without the docker command, another package has the command, even if apt's
+	// lists do not say so.
 	if !e.command && (e.split || e.installed) {
 		names = append(names, dockerCommandPackage)
 	}
@@ -155,8 +155,7 @@ func judgeDockerCommand(e engine, apt bool) Check {
 	return demand(false, name, "none", "kind needs the docker command", "install Docker's command line client")
 }
 
-// judgeCapabilities checks what the bounding set lacks of the process from which containers
-// inherit it.
+// judgeCapabilities checks the bounding set of the process from which containers inherit it.
 func judgeCapabilities(missing []string, err error) Check {
 	if err != nil {
 		return demand(false, "capabilities", err.Error(), "the capability bounding set must be readable", "mount /proc")

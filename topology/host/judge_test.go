@@ -53,7 +53,7 @@ func TestJudgePackages(t *testing.T) {
 	}
 }
 
-// dialError is how Docker's client reports that it cannot connect.
+// dialError is the error of Docker's client that cannot connect.
 func dialError(errno syscall.Errno) error {
 	return errors.Join(errors.New("docker"), &net.OpError{Op: "dial", Net: "unix", Err: &os.SyscallError{Syscall: "connect", Err: errno}})
 }

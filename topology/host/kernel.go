@@ -101,8 +101,8 @@ func inNewNamespace(try func() error) error {
 }
 
 // Lacks reports whether the kernel cannot create a kind of network device: vxlan, geneve,
-// wireguard, ipip or netkit; or, for xfrm, cannot do IPsec. It needs root. The error is for what
-// says nothing about the kernel.
+// wireguard, ipip or netkit; or, for xfrm, cannot do IPsec. It needs root. Failures that say nothing
+// about the kernel are errors.
 func Lacks(kind string) (bool, error) {
 	attributes := netlink.LinkAttrs{Name: "relapse0"}
 	try := map[string]func() error{
@@ -137,9 +137,9 @@ func addState() error {
 	})
 }
 
-// ProxiesByNFTables tries what kube-proxy's mode nftables needs of the machine's kernel: a
-// map from address, protocol and port to a verdict, and random numbers to balance by. The
-// error is an *UnfitError. It needs root.
+// ProxiesByNFTables tries the kernel features that kube-proxy's mode nftables needs: a map from
+// address, protocol and port to a verdict, and random numbers to balance by. The error is an
+// *UnfitError. It needs root.
 func ProxiesByNFTables() error {
 	if err := inNewNamespace(addServiceMap); err != nil {
 		return withoutServiceMap(err)
@@ -156,8 +156,8 @@ func withoutServiceMap(err error) error {
 	}}}
 }
 
-// PassesIPv6 returns an error of the machine if its own rules drop what members of a lab send each other by IPv6: packets
-// on bridges pass them if the sysctl says so, and Docker from 27 on forwards none but of its own networks of IPv6.
+// PassesIPv6 returns an error if the machine's own rules drop IPv6 packets between members of a lab. With the sysctl
+// bridge-nf-call-ip6tables packets on bridges pass the rules, and Docker 27 and newer forwards only its own networks'.
 func PassesIPv6() error {
 	const name = "net.bridge.bridge-nf-call-ip6tables"
 	filtered, err := os.ReadFile("/proc/sys/net/bridge/bridge-nf-call-ip6tables")

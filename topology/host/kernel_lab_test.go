@@ -8,7 +8,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// TestLacks tries vxlan, which every kernel for containers has; what else a kernel has is printed.
+// TestLacks tries vxlan, which every kernel for containers has, and logs the other kinds.
 func TestLacks(t *testing.T) {
 	for _, kind := range []string{"vxlan", "geneve", "wireguard", "ipip", "netkit", "xfrm"} {
 		lacks, err := Lacks(kind)

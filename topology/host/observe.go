@@ -20,7 +20,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/host/subnet"
 )
 
-// host holds the paths of what this package reads and changes.
+// host holds the paths of the files that this package reads and changes.
 type host struct {
 	daemonJSON string // Docker's configuration
 	pidFile    string // of dockerd
@@ -42,7 +42,7 @@ var this = host{
 	pages:      "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled",
 }
 
-// observed is what was read from a machine, before it is judged.
+// observed are the readings of a machine, before they are judged.
 type observed struct {
 	needs   Needs
 	uid     int
@@ -92,7 +92,7 @@ func (h host) observe(ctx context.Context, needs Needs) observed {
 	o.missing, o.missingErr = bounding.Missing(from)
 	if len(needs.Packages) > 0 {
 		args := append([]string{"--show", "--showformat", "${Package} ${db:Status-Status}\n"}, needs.Packages...)
-		// An exit status other than 0 means that some are unknown. Without dpkg all are.
+		// An exit status other than 0 means that some packages are unknown. Without dpkg all are.
 		out, _ := exec.CommandContext(ctx, "dpkg-query", args...).Output()
 		o.dpkg = string(out)
 	}

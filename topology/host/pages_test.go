@@ -28,7 +28,7 @@ func TestJudgePages(t *testing.T) {
 	}
 }
 
-// What else an undo meets, TestRaiseAndLowerLimits shows.
+// TestRaiseAndLowerLimits has the other cases of an undo.
 func TestEnlargeAndShrinkPages(t *testing.T) {
 	h := hostIn(t.TempDir())
 	must.Write(t, h.pages, "always inherit madvise [never]\n")

@@ -81,9 +81,9 @@ func (o observed) missingPackages() []string {
 	return append(missing, o.engine.packages()...)
 }
 
-// installMissing installs the missing packages, and returns what is observed after that. A
-// second round is for the docker command of a machine without apt's lists: whether that is a
-// package of its own shows when the first has been installed.
+// installMissing installs the missing packages and observes the machine again. A second round is for
+// the docker command of a machine without apt's lists: only after the first round it shows whether
+// that is a package of its own.
 func (h host) installMissing(ctx context.Context, o observed, observe func() observed, announce func(string)) (observed, error) {
 	for range 2 {
 		missing := o.missingPackages()
@@ -150,7 +150,7 @@ func (h host) undo(ctx context.Context, announce func(string)) error {
 // lockBound bounds the wait for another set-up, which installs packages.
 const lockBound = 20 * time.Minute
 
-// exclusive waits until no other process sets this machine up, or takes that back.
+// exclusive waits until no other process runs Setup or Undo on this machine.
 func (h host) exclusive(ctx context.Context, announce func(string)) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(h.lock), 0o700); err != nil {
 		return nil, fmt.Errorf("creating the folder of the set-up's lock: %w", err)

@@ -72,8 +72,8 @@ func TestInstallationRemovesNothing(t *testing.T) {
 	}
 }
 
-// apt-cache as Debian has it: 12 has no package docker-cli, and 13 has one. The third is a
-// name that only other packages provide.
+// The answers of Debian's apt-cache: 12 has no package docker-cli, and 13 has one. The third is a name that
+// only other packages provide.
 func TestOffered(t *testing.T) {
 	for name, test := range map[string]struct {
 		script string
@@ -95,7 +95,7 @@ func TestOffered(t *testing.T) {
 	}
 }
 
-// A new machine has no lists of apt's: what docker.io lacks shows when it is installed.
+// On a new machine without apt's lists the missing docker command shows once docker.io is installed.
 func TestDockerCommandIsInstalled(t *testing.T) {
 	fresh := observed{engine: engine{err: errors.New("no such file")}}
 	for name, test := range map[string]struct {

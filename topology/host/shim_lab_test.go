@@ -54,8 +54,8 @@ func TestShim(t *testing.T) {
 	must.Fail(t, after.trial.err) // a privileged container, after undoing
 }
 
-// TestRefusedConfigurationIsRolledBack makes dockerd refuse the shim: what
-// its command line says, the file may not say too.
+// TestRefusedConfigurationIsRolledBack makes dockerd refuse the shim: the file may not repeat an option of
+// the command line.
 func TestRefusedConfigurationIsRolledBack(t *testing.T) {
 	dir := t.TempDir()
 	h := hostIn(dir)

@@ -66,7 +66,7 @@ const (
 
 const systemd = "/run/systemd/system"
 
-// rememberDocker records the machine as it is before dockerd runs, which the package starts under systemd.
+// rememberDocker records the machine's state before dockerd runs. Under systemd the package starts it.
 func (h host) rememberDocker() error {
 	before := &dockerBefore{
 		Forwarding: strings.TrimSpace(read(h.sysctl(forwardingSetting))),
@@ -83,8 +83,8 @@ type dockerBefore struct {
 	Detached   bool   `json:"detached"`   // dockerd has no service manager, and a log of its own
 }
 
-// left says what dockerd leaves when it ends, and how to remove it; "" if Setup did not
-// start it. Undo does not do so, because running containers need it.
+// left says what dockerd leaves when it ends, and how to remove it; "" if Setup did not start it. Undo
+// does not remove it, because running containers need it.
 func (d *dockerBefore) left() string {
 	if d == nil {
 		return ""

@@ -1,4 +1,4 @@
-// Package must ends a test at an error that the test does not expect, and compares what it expects.
+// Package must ends a test at an unexpected error, and compares results with expectations.
 package must
 
 import (
@@ -34,7 +34,7 @@ func Write(t testing.TB, path, text string) string {
 	return path
 }
 
-// Get returns what hands over the value, or ends the test if there is an error:
+// Get returns a function that returns the value, or ends the test if there is an error:
 // must.Get(os.ReadFile(path))(t).
 func Get[T any](value T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
@@ -44,7 +44,7 @@ func Get[T any](value T, err error) func(testing.TB) T {
 	}
 }
 
-// Err is the error alone of what hands over a value.
+// Err is the error of a call that also returns a value.
 func Err[T any](_ T, err error) error { return err }
 
 // Fail fails the test unless there is an error with all of these words.
@@ -65,8 +65,8 @@ func Is(t testing.TB, err, want error) {
 	}
 }
 
-// Equal fails the test unless the values are equal. The text says what they are; "" where the line
-// of the test does.
+// Equal fails the test unless the values are equal. The text says what they are; "" if the line of the
+// test is clear enough.
 func Equal[T any](t testing.TB, what any, want, got T, options ...cmp.Option) {
 	t.Helper()
 	private := cmp.Exporter(func(reflect.Type) bool { return true })

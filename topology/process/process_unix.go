@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package process ends programs with all that they have started.
+// Package process ends programs with all their children.
 package process
 
 import (
@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// EndWhole has a program's children end with it when its context does, such as ssh's own proxy or what a shell runs.
+// EndWhole kills a program's children with it when its context ends, such as ssh's proxy or a shell's commands.
 func EndWhole(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

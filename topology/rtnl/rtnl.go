@@ -1,5 +1,5 @@
-// Package rtnl reads complete lists of links, addresses and routes from the kernel,
-// which other labs change concurrently.
+// Package rtnl reads complete lists of links, addresses and routes, which other labs change
+// concurrently, from the kernel.
 package rtnl
 
 import (

@@ -1,4 +1,4 @@
-// Package status gives errors the exit status of relapse that they stand for. Their texts are as of fmt.Errorf.
+// Package status makes errors with an exit status of relapse. Their texts are as of fmt.Errorf.
 package status
 
 import "fmt"

@@ -20,7 +20,7 @@ import (
 // Choice is an accelerator and the reason for it.
 type Choice struct {
 	Accelerator launch.Accelerator `json:"accelerator"`
-	// NotKVM and NotUML say why those are not used. Each is empty if it is used or was not tried.
+	// NotKVM and NotUML say why KVM and UML are not used; empty if it is used or was not tried.
 	NotKVM string `json:"notKVM,omitempty"`
 	NotUML string `json:"notUML,omitempty"`
 	// Image is the guest image that was tried.

@@ -68,7 +68,7 @@ func Container(o Options) (*container.Config, *container.HostConfig) {
 			"--cpus", strconv.Itoa(o.CPUs), "--memory", strconv.Itoa(o.Memory),
 			"--seat", strconv.Itoa(o.Seat),
 		},
-		StopSignal: "SIGTERM", // the node image's is for systemd
+		StopSignal: "SIGTERM", // the node image has a signal for systemd
 	}
 	host := &container.HostConfig{
 		CapAdd: []string{"NET_ADMIN"}, // bridge and tap
@@ -234,7 +234,7 @@ func (g *Guest) ask(ctx context.Context, request channel.Request) (net.Conn, *bu
 	return conn, bufio.NewReader(conn), nil
 }
 
-// whyNot replaces err, an ErrNotAnswering, by an error that says how the guest ended, if it has.
+// whyNot replaces an ErrNotAnswering by an error that says how the guest ended, if it has ended.
 func (g *Guest) whyNot(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -310,8 +310,8 @@ func (g *Guest) Ready(ctx context.Context, bound time.Duration) error {
 // errEnded is the cause with which the end of the guest cancels a wait.
 var errEnded = errors.New("the guest ended")
 
-// Log is the output of a container since a time; the zero time selects all. That of a guest's container
-// is of the guest's kernel, of systemd and of the launcher, since the first power-on. A tty has one raw stream.
+// Log is the output of a container since a time; the zero time selects all. A guest's container has the output
+// of its kernel, of systemd and of the launcher, since the first power-on. A tty has one raw stream.
 func Log(ctx context.Context, docker *client.Client, container string, since time.Time, tty bool) (string, error) {
 	options := client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true}
 	if !since.IsZero() {

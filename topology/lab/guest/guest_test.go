@@ -161,8 +161,8 @@ func TestContainer(t *testing.T) {
 	}
 }
 
-// TestContainerUML checks that the guest's memory has a place in its container,
-// which gets no right beyond those of the others.
+// TestContainerUML checks that the guest's memory has a place in its container, which gets no more rights
+// than other containers.
 func TestContainerUML(t *testing.T) {
 	config, host := Container(Options{Image: "i", Hostname: "node1", Config: launch.Config{Accelerator: launch.UML, CPUs: 2, Seat: 3, Memory: 1024}})
 	if got := host.Tmpfs["/run/uml"]; !strings.Contains(got, "exec") || !strings.HasSuffix(got, "size=1088m") {
@@ -176,7 +176,7 @@ func TestContainerUML(t *testing.T) {
 	}
 }
 
-// TestChoose checks the order of accelerators and the reasons against those that were tried.
+// TestChoose checks the order of accelerators and the reasons against the tried ones.
 func TestChoose(t *testing.T) {
 	broken := errors.New("no engine")
 	for _, test := range []struct {

@@ -59,8 +59,8 @@ func TestChooseAccelerator(t *testing.T) {
 	}
 }
 
-// TestNoKernelPackage runs the part of the image's recipe that takes the kernel
-// from the package archive, where the archive has none.
+// TestNoKernelPackage runs the part of the image's recipe that takes the kernel from the package archive,
+// with an archive that has none.
 func TestNoKernelPackage(t *testing.T) {
 	_, image := dockerAndImage(t, "6.1")
 	out, err := exec.CommandContext(t.Context(), "docker", "run", "--rm", "--network", "none", "--entrypoint", "sh",
@@ -184,7 +184,7 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator la
 			cut <- err
 		}()
 		run(t, "sh", "-c", "until [ -e /run/waits ]; do sleep 0.1; done")
-		// Its end in the guest is killed, and this command with it.
+		// The agent is killed, and this command with it.
 		must.Fail(t, must.Err(g.Exec(ctx, "systemctl", "kill", "--signal=KILL", "relapse-agent")))
 		select {
 		case err := <-cut:

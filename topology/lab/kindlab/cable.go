@@ -47,11 +47,12 @@ func (c *cable) findPort() error {
 	return nil
 }
 
-// CutLink takes the carrier from the node's link to a network, as if its cable were pulled. What it
-// returns plugs the cable in again.
+// CutLink takes the carrier from the node's link to a network, as if its cable were pulled. restore
+// plugs the cable in again.
 //
-// Until then the bridge drops frames to stations that it does not know, as network cards drop frames to others. A
-// veth takes them, and programs of BPF, such as Cilium's, answer: flooded frames to the node would be served by all others.
+// Until then the bridge drops frames to stations that it does not know, as network cards drop frames to others.
+// Otherwise it would flood frames to the node. A veth takes them, and BPF programs on all other nodes, such as
+// Cilium's, would answer.
 func (n *Node) CutLink(ctx context.Context, network string) (restore func(context.Context) error, err error) {
 	address, _ := n.lab.Topology.AddressOn(n.name, network)
 	var port int
@@ -78,7 +79,7 @@ func (n *Node) CutLink(ctx context.Context, network string) (restore func(contex
 	return restore, errors.Join(setFlood(end, false), netlink.LinkSetDown(end))
 }
 
-// setFlood says whether a bridge sends frames to unknown stations to all its ports, given one of them.
+// setFlood sets on all ports of a port's bridge whether it floods frames to unknown stations.
 func setFlood(port netlink.Link, on bool) error {
 	links, err := netlink.LinkList()
 	for _, l := range links {
@@ -89,7 +90,7 @@ func setFlood(port netlink.Link, on bool) error {
 	return err
 }
 
-// lay makes the cable again, to the node of a process. Its own end still has no address.
+// lay makes the cable again, to the node with this process. The node's end still has no address.
 func (c cable) lay(pid int) error {
 	bridge, err := netlink.LinkByName(c.bridge)
 	if err != nil {
@@ -143,9 +144,8 @@ type route struct {
 	links []string // of the next hops
 }
 
-// readKernel reads the state of this thread's namespace, and the cables of a member's links.
-// Cards are the addresses of those that Docker makes, which are no cables: they come back with
-// the container.
+// readKernel reads the state of this thread's namespace, and the cables of a member's links. Cards are
+// the addresses of the links that Docker makes. They are not cables: they come back with the container.
 func readKernel(declared []topology.Link, cards []string) (kernelState, []cable, error) {
 	var k kernelState
 	var cables []cable
@@ -201,8 +201,8 @@ func readSysctls() (map[string]string, error) {
 	return values, nil
 }
 
-// setSysctls sets the sysctls of this thread's namespace that have other values. Some set others, as
-// ip_forward does: those are set in a second pass.
+// setSysctls sets the sysctls of this thread's namespace that have other values. A second pass corrects
+// sysctls that another one, such as ip_forward, has changed.
 func setSysctls(values map[string]string) error {
 	var errs []error
 	for range 2 {
@@ -222,8 +222,8 @@ func setSysctls(values map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// gone is err, and nil if it says that something is not there: an interface may go with its
-// sysctls at any moment.
+// gone is err, or nil if err says that a file does not exist: an interface may go with its sysctls at
+// any moment.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
 		return nil
@@ -264,8 +264,8 @@ func (r route) String() string {
 	return text
 }
 
-// restore brings this thread's namespace back: what was not there is removed, and routes and
-// sysctls that were there are set. Errors of one do not keep the others from being restored.
+// restore brings this thread's namespace back: it removes new links and routes, and sets the old routes
+// and sysctls. It goes on after an error.
 func (k kernelState) restore() error {
 	var errs []error
 	links, err := netlink.LinkList()
@@ -279,7 +279,7 @@ func (k kernelState) restore() error {
 		if slices.Contains(k.links, name) {
 			continue
 		}
-		var gone netlink.LinkNotFoundError // with the pod at its other end
+		var gone netlink.LinkNotFoundError // it went with the pod at its other end
 		if err := netlink.LinkDel(l); err != nil && !errors.As(err, &gone) && !errors.Is(err, unix.ENODEV) {
 			errs = append(errs, fmt.Errorf("deleting link %s: %w", name, err))
 		}

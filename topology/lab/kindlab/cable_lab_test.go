@@ -109,7 +109,7 @@ func TestCableComesBack(t *testing.T) {
 		if err := configure(cables); err != nil {
 			return err
 		}
-		// What components leave.
+		// Components leave links and routes behind.
 		ip(t, "link", "add", "cni0", "type", "bridge")
 		ip(t, "route", "add", "10.8.0.0/16", "via", "10.4.94.21")
 		ip(t, "route", "add", "default", "via", "10.4.94.21")

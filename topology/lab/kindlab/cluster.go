@@ -173,7 +173,7 @@ func (l *Lab) kindProvider() *cluster.Provider {
 	return cluster.NewProvider(cluster.ProviderWithDocker(), cluster.ProviderWithLogger(kindLogger{log: l.log}))
 }
 
-// createControlPlane has kind create the first node and kubeadm's configuration alone.
+// createControlPlane lets kind create the first node and kubeadm's configuration, and nothing else.
 func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image string) error {
 	first := c.Nodes[0]
 	var patches strings.Builder
@@ -286,8 +286,8 @@ func (l *Lab) initControlPlane(ctx context.Context, c topology.Cluster) error {
 	return nil
 }
 
-// openNewCluster connects to a cluster during kubeadm init. It waits until the administrator may
-// read Node objects: kubeadm grants that after the API server's start.
+// openNewCluster connects to a cluster during kubeadm init. It waits until the administrator may read
+// Node objects: kubeadm grants that permission after the API server's start.
 func (l *Lab) openNewCluster(ctx context.Context, c topology.Cluster) (*Cluster, error) {
 	// kubeadm writes the kubeconfigs before the manifests of static pods.
 	manifest, err := l.Node(c.Nodes[0].Name).Path(ctx, "/etc/kubernetes/manifests/etcd.yaml")
@@ -459,8 +459,8 @@ func (c *Cluster) controllersRun(ctx context.Context) error {
 		})
 }
 
-// registerTries bounds how often a node is registered until it gets the lowest free
-// range. Two failures in a row were never seen.
+// registerTries bounds how often a node is registered until it gets the lowest free range. Two failures
+// in a row were never seen.
 const registerTries = 4
 
 // Register creates the Node object of a node that has not joined yet, and waits

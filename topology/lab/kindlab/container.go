@@ -181,9 +181,9 @@ func (m *member) remove(ctx context.Context) error {
 	return nil
 }
 
-// keepThawed thaws what is frozen in the member, each second until stop is called. A runc that
-// is killed while it changes a pod's devices leaves the pod frozen, and under cgroup v1 a
-// frozen process does not end by SIGKILL: the container could never be removed.
+// keepThawed thaws frozen pods of the member, each second until stop is called. A runc that is killed
+// while it changes a pod's devices leaves the pod frozen, and under cgroup v1 a frozen process does not
+// end by SIGKILL: the container could never be removed.
 func (m *member) keepThawed(ctx context.Context) (stop func()) {
 	info, err := m.inspect(ctx)
 	if err != nil { // it is gone
@@ -207,9 +207,8 @@ func (m *member) keepThawed(ctx context.Context) (stop func()) {
 	return func() { cancel(); <-done }
 }
 
-// thaw thaws the frozen cgroups of a container below a folder. It goes by the container's ID in
-// their path, as a process that ends leaves its cgroup. A cgroup that goes meanwhile needs
-// nothing, and cgroup v2 has no such folder.
+// thaw thaws the frozen cgroups of a container below a folder. It finds them by the container's ID in
+// their path, because an ending process leaves its cgroup. Cgroup v2 has no such folder.
 func thaw(folder, id string) {
 	_ = filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
 		if err == nil && filepath.Base(path) == "freezer.state" && strings.Contains(path, id) {
@@ -263,9 +262,9 @@ func (m *member) start(ctx context.Context) error {
 	return m.addIPv6(ctx)
 }
 
-// nameServer is asked for the names that a lab does not know. Nobody has the address
-// (RFC 5737), and a lab's routers have no route to it. Without it, Docker asks the machine's name
-// servers: from 28 on by dockerd itself, so that names of a lab would leave the machine.
+// nameServer is asked for names that a lab does not know. Nobody has the address (RFC 5737), and a lab's
+// routers have no route to it. Otherwise Docker would ask the machine's name servers: from 28 on dockerd
+// itself does, so that names of a lab would leave the machine.
 var nameServer = netip.MustParseAddr("192.0.2.53")
 
 func (m *member) createIn(ctx context.Context, mode string, endpoints *network.NetworkingConfig, config *container.Config, host *container.HostConfig) error {
@@ -273,7 +272,7 @@ func (m *member) createIn(ctx context.Context, mode string, endpoints *network.N
 		config.Labels = map[string]string{}
 	}
 	config.Labels[labelLab], config.Labels[labelMember] = m.lab, m.name
-	if host.NetworkMode = container.NetworkMode(mode); !host.NetworkMode.IsContainer() { // which has the other's name servers
+	if host.NetworkMode = container.NetworkMode(mode); !host.NetworkMode.IsContainer() { // otherwise it has the other container's name servers
 		host.DNS = []netip.Addr{nameServer}
 	}
 	host.LogConfig.Type = "json-file" // the machine's driver may not give logs back

@@ -50,7 +50,7 @@ func Labs(ctx context.Context, docker *client.Client) ([]string, error) {
 	return each.Where(each.Once(append(labs, withState...)), func(lab string) bool { return lab != "" }), nil
 }
 
-// OwnWithState returns the labs of WithState that this process has held.
+// OwnWithState returns the labs of WithState that this process has locked since it began.
 func OwnWithState() ([]string, error) {
 	labs, err := WithState()
 	return slices.DeleteFunc(labs, func(lab string) bool { _, own := held.Load(lab); return !own }), err
@@ -66,9 +66,9 @@ func WithState() ([]string, error) {
 	return each.Of(each.Where(entries, os.DirEntry.IsDir), os.DirEntry.Name), nil
 }
 
-// labOf returns the lab of a container; empty if it is in none. A container that kind made has
-// the label relapse-<lab>-<cluster>, which another person's cluster may have as well, and the
-// lab's registry mirrors, which no other has.
+// labOf returns the lab of a container; empty if it is in none. A container that kind made has the label
+// relapse-<lab>-<cluster>, which another person's cluster may have as well. Only a lab's container also
+// has its registry mirrors.
 func labOf(c container.Summary) string {
 	if lab := c.Labels[labelLab]; lab != "" {
 		return lab
@@ -131,9 +131,9 @@ const (
 	settledWithin = time.Minute
 )
 
-// downAfterKill removes what appears of a lab after its removal: Docker finishes
-// the requests of a killed process, and lists a container only when it is created.
-// Starting such a container also creates its folders again.
+// downAfterKill removes containers and folders of a lab that appear after its removal: Docker finishes
+// the requests of a killed process, and lists a container only when it is created. Starting such a
+// container also creates its folders again.
 func downAfterKill(ctx context.Context, docker *client.Client, lab string) error {
 	since := time.Now()
 	return await.Until(ctx, "Docker to finish the requests for lab "+lab+" of a killed process", 100*time.Millisecond, settledWithin,

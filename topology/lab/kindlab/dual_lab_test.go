@@ -18,8 +18,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// A dual lab has both families inside, and the machine has nothing of the second one: no address, no route,
-// no forwarding. No packet of it leaves.
+// A dual lab has both families inside. The machine has no IPv6 address, route or forwarding of it, and no IPv6
+// packet leaves it.
 func TestDual(t *testing.T) {
 	dual := small
 	dual.Name, dual.Dual = "kindlab-dual", true
@@ -60,7 +60,7 @@ func TestDual(t *testing.T) {
 	for _, from := range []string{"outside", "second"} {
 		must.Fail(t, must.Err(lab.Host(from).Exec(ctx, "ping", "-6", "-c1", "-W2", stranger)), from)
 	}
-	// Neither by its address on the link.
+	// The machine is not reached by a link-local address either.
 	bridge := must.Get(netlink.RouteGet(dual.Networks[1].Bridge().AsSlice()))(t)
 	for _, l := range must.Get(netlink.LinkList())(t) {
 		if l.Type() != "bridge" || len(bridge) == 0 {

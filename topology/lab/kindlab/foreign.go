@@ -40,7 +40,7 @@ type RouterControl interface {
 	Close() error
 }
 
-// ForeignRouter is a RouterControl that takes back what it has changed.
+// ForeignRouter is a RouterControl that takes its changes back.
 type ForeignRouter interface {
 	RouterControl
 	Restore(context.Context) error
@@ -69,18 +69,17 @@ type before struct {
 	object corev1.Node
 	kernel kernelState
 	cables []cable
-	// rules are what the programs of families print.
+	// rules are the outputs of families' programs.
 	rules [len(families)]string
-	// has are the lines of kept, sorted.
+	// has are the lines that the lists of kept print, sorted.
 	has [len(kept)][]string
 }
 
 // families are the programs of IPv4's and IPv6's rules of iptables.
 var families = [...]string{"iptables", "ip6tables"}
 
-// kept are lists of what a node has, one a line, and the commands that remove what was not
-// there before. Files are what components put on a node's disk: CNI's configuration and
-// programs, state of theirs, sockets of ours.
+// kept are commands that list things of a node, one a line, and the commands that remove new ones. The
+// files among them are CNI's configuration, programs and state, and relapse's sockets.
 var kept = [...]struct{ list, remove []string }{
 	{
 		[]string{"sh", "-c", `for d in /etc/cni/net.d /opt/cni/bin /etc/containerd/certs.d /kind /var/lib/cni /var/lib/cilium /run/cilium /run/relapse; do
@@ -96,18 +95,17 @@ done`},
 	},
 }
 
-// Adopt takes over a lab that somebody else has brought up. It makes nothing of the topology,
-// and adds what the lab does not have: a registry on the network of kind, from which the nodes
-// pull while the lab is adopted, and beside each host a container in its network namespace,
-// with the probe agent, which is the handle of that host. Down removes both, and puts back
-// what was there before. It works by comparison: objects of the cluster and nodes' routes,
-// links, rules, tables of nftables, files and images that were not there are removed, and Node
-// objects, power, links and sysctls that were there come back.
+// Adopt takes over a lab that somebody else has brought up. It makes nothing of the topology. It adds a
+// registry on kind's network, from which the nodes pull while the lab is adopted, and beside each host
+// a container in its network namespace, with the probe agent, which is the handle of that host. Down
+// removes both, and restores the lab by comparison: new objects of the cluster and new routes, links,
+// rules, tables of nftables, files and images of nodes are removed; earlier Node objects, power, links
+// and sysctls come back.
 //
-// Power cuts kill the container of a node. Remove does the same, because the machine that
-// comes back must have the same cables: Docker's network card comes back with the container,
-// and this package lays the others again. Docker chooses the address of its own card anew: one
-// of a network whose subnet it has chosen itself cannot be asked for.
+// Power cuts kill the container of a node. Remove does the same, because the machine that comes back must
+// have the same cables: Docker's network card comes back with the container, and this package lays the
+// others again. Docker chooses a new address for its card: addresses of a network whose subnet Docker has
+// chosen cannot be requested.
 //
 // When it fails, it also returns the lab if parts of it may be changed; the caller must take
 // it down. Its bridges are not isolated by relapse.
@@ -141,13 +139,12 @@ func AdoptedImages(t topology.Topology) []string {
 	return refs
 }
 
-// Look is a handle for reading a lab that somebody else has brought up, which is not adopted:
-// its nodes' commands, namespaces and files.
+// Look is a handle for reading a lab that is not adopted: its nodes' commands, namespaces and files.
 func Look(docker *client.Client, t topology.Topology, f Foreign) *Lab {
 	return &Lab{Topology: t, docker: docker, log: slog.New(slog.DiscardHandler), foreign: &foreign{Foreign: f}, unlock: func() {}}
 }
 
-// Interfaces are what the network namespace of a container has of IPv4.
+// Interfaces are the IPv4 addresses and gateways of a container's network namespace.
 type Interfaces struct {
 	Addresses []netip.Addr
 	// Gateways are the next hops of default routes, sorted.
@@ -186,7 +183,7 @@ func (l *Lab) InterfacesOf(ctx context.Context, container string) (Interfaces, e
 	return n, err
 }
 
-// record notes what the lab is, and changes nothing of it.
+// record notes the state of the lab, and changes nothing.
 func (l *Lab) record(ctx context.Context) error {
 	c := l.Topology.Clusters[0]
 	if err := os.MkdirAll(stateDir(l.Topology.Name), 0o700); err != nil {
@@ -221,8 +218,8 @@ func (l *Lab) record(ctx context.Context) error {
 	})
 }
 
-// registryNetwork is the network of Docker's over which a node reaches the registry: kind's, and not
-// one of the topology, from which Docker may take an address.
+// registryNetwork is Docker's network over which a node reaches the registry: kind's, because on a network
+// of the topology Docker might take a member's address.
 func registryNetwork(on map[string]*network.EndpointSettings, n topology.Node) string {
 	chosen := ""
 	for _, name := range slices.Sorted(maps.Keys(on)) {
@@ -397,7 +394,7 @@ func (l *Lab) putBack(ctx context.Context, names []string) error {
 func (l *Lab) registerAgain(ctx context.Context, name string) error {
 	was := l.foreign.nodes[name].object
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: was.Labels, Annotations: was.Annotations}, Spec: was.Spec}
-	object.Spec.Taints = nil // such as that of a node that is not ready yet
+	object.Spec.Taints = nil // such as the taint of a node that is not ready yet
 	if err := l.Clusters[0].Client.Resources().Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("registering node %q again: %w", name, err)
 	}
@@ -448,7 +445,7 @@ func (l *Lab) restore(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// describeAs gives a Node object its labels and annotations of before, and whether it takes pods.
+// describeAs gives a Node object its earlier labels, annotations and spec.unschedulable.
 func (c *Cluster) describeAs(ctx context.Context, was *corev1.Node) error {
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		var is corev1.Node
@@ -487,7 +484,7 @@ func (n *Node) cleanTo(ctx context.Context, was *before) error {
 	return nil
 }
 
-// emptied is what iptables-restore reads to empty the tables that were not there before.
+// emptied is iptables-restore's input to empty the tables that were not there before.
 func emptied(present, before string) string {
 	tables := func(text string) []string {
 		return slices.DeleteFunc(strings.Split(text, "\n"), func(line string) bool { return !strings.HasPrefix(line, "*") })

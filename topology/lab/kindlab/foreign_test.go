@@ -15,7 +15,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// Tables of iptables that were not there before are emptied, and no others.
+// Only tables of iptables that were not there before are emptied.
 func TestEmptied(t *testing.T) {
 	const (
 		nat    = "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -j ACCEPT\nCOMMIT\n"
@@ -49,7 +49,7 @@ func TestRegistryNetwork(t *testing.T) {
 	}
 }
 
-// What a controller of the user's, or kubectl, makes while the lab is adopted stays.
+// Objects that a user's controller, or kubectl, makes while the lab is adopted stay.
 func TestMadeByKnown(t *testing.T) {
 	make := func(name string, owner types.UID) object {
 		return object{of: schema.GroupVersionResource{Resource: "x"}, name: name, uid: types.UID(name), owners: []metav1.OwnerReference{{UID: owner}}}

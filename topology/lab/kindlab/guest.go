@@ -90,7 +90,7 @@ type GuestFacts struct {
 	Node        string
 	Kernel      string // its release, as uname -r prints it
 	Accelerator string // a launch.Accelerator
-	// NotKVM and NotUML say why those are not used. Each is empty if it is used or was not tried.
+	// NotKVM and NotUML say why KVM and UML are not used; empty if it is used or was not tried.
 	NotKVM, NotUML string
 }
 

@@ -172,7 +172,7 @@ func TestGuestNode(t *testing.T) {
 		})
 		must.NoError(t, err)
 		t.Logf("first command %s after power-on", sincePowerOn(ctx, t, docker, node))
-		must.NoError(t, node.Start(ctx)) // it is on: what is left is the wiring
+		must.NoError(t, node.Start(ctx)) // the node is on: only the wiring is left to do
 		t.Logf("containerd and routes %s after power-on", sincePowerOn(ctx, t, docker, node))
 		if out, err := node.Exec(ctx, "ip", "route", "show", "default"); !strings.Contains(out, "10.231.1.254") {
 			t.Errorf("default route %q, %v", out, err)

@@ -18,8 +18,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// TestGuestThatDoesNotBoot spoils the guest's image: what is wrong must be
-// said, and the console must be there to be kept.
+// TestGuestThatDoesNotBoot spoils the guest's image: the error must name the reason, and the console must be
+// there for the report.
 func TestGuestThatDoesNotBoot(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -48,7 +48,7 @@ func TestGuestThatDoesNotBoot(t *testing.T) {
 	t.Run("the kernel panics", func(t *testing.T) {
 		lab, err := up(ctx, t, docker, declared, spoil(t, withoutUML+"truncate -s 0 /boot/initramfs"))
 		must.Fail(t, err, "guest second did not boot", "or its kernel has panicked")
-		logs, _ := lab.Logs(ctx, time.Time{}) // most of it never came up
+		logs, _ := lab.Logs(ctx, time.Time{}) // most of the lab never came up
 		must.Contain(t, logs["second-console"], "Kernel panic")
 	})
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// A name is part of paths that Down removes: what leads out of StateDir must
-// be refused before anything is touched.
+// A name is part of paths that Down removes: a name that leads out of StateDir must be refused before
+// anything is touched.
 func TestNoLabOutsideStateDir(t *testing.T) {
 	for _, name := range []string{"", ".", "..", "../../etc", "a/b", "/etc", "a b", "a.lock", "Upper", "näme", "a\x00"} {
 		t.Run(name, func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestNewToken(t *testing.T) {
 	}
 }
 
-// An action begins when those that it needs have succeeded, and never after a failure.
+// An action begins when the actions that it needs have succeeded, and never after a failure.
 func TestActions(t *testing.T) {
 	l := &Lab{options: Options{Step: func(name string) func(error) {
 		must.Equal(t, "step", "named", name)

@@ -8,7 +8,7 @@ import (
 	kindlog "sigs.k8s.io/kind/pkg/log"
 )
 
-// kindLogger is kind's logger, and the one of each of its levels.
+// kindLogger is kind's logger, and the logger of each of its levels.
 type kindLogger struct {
 	log   *slog.Logger
 	quiet bool

@@ -58,7 +58,7 @@ type Lab struct {
 	// Clusters are the running clusters, in the order of the topology.
 	Clusters []*Cluster
 
-	// foreign is the state of a lab that was adopted; nil of others.
+	// foreign is the state of an adopted lab; nil for others.
 	foreign *foreign
 	docker  *client.Client
 	options Options
@@ -226,9 +226,8 @@ func (l *Lab) load(ctx context.Context, refs []string) (map[string]string, error
 	return loaded, err
 }
 
-// registryAddr is the address of the lab's registry (number 0) or of one of its
-// caches: of the addresses on the first cluster's network that no member has, the
-// highest, and the next ones below it.
+// registryAddr is the address of the lab's registry (number 0) or of one of its caches: the highest
+// addresses on the first cluster's network that no member has.
 func (l *Lab) registryAddr(number int) netip.AddrPort {
 	name := l.Topology.Clusters[0].Nodes[0].Links[0].Network
 	network, _ := l.Topology.Network(name)
@@ -409,7 +408,7 @@ func (l *Lab) Router(name string) (*Router, error) {
 // Host is the handle of a declared host.
 func (l *Lab) Host(name string) *Host { return &Host{*l.member(name)} }
 
-// Down removes the lab and releases it. One that was adopted is put back as it was.
+// Down removes the lab and releases it. An adopted lab is restored.
 func (l *Lab) Down(ctx context.Context) error {
 	var err error
 	if l.foreign != nil {
@@ -454,9 +453,9 @@ func removeStateDir(lab string) error {
 	return restoreSysctls()
 }
 
-// Logs returns the logs of the lab's containers and of the pods on its nodes, by name, except those
-// of the nodes in without. Logs of containers and services begin at since; the zero time selects
-// all. The error names the logs that could not be read.
+// Logs returns the logs of the lab's containers and of the pods on its nodes, by name, except the logs of
+// the nodes in without. Logs of containers and services begin at since; the zero time selects all. The
+// error names the logs that could not be read.
 func (l *Lab) Logs(ctx context.Context, since time.Time, without ...string) (map[string]string, error) {
 	var mu sync.Mutex
 	logs := map[string]string{}

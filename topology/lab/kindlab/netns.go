@@ -49,8 +49,8 @@ func (m *member) InNetns(ctx context.Context, do func() error) error {
 	return <-failed
 }
 
-// dualStack are the sysctls of a member that speaks IPv6, too. Docker has disabled IPv6 where it
-// has given no address of it. Own addresses need no detection of duplicates, which takes seconds.
+// dualStack are the sysctls of a member that also speaks IPv6. Docker disables IPv6 if it assigns no IPv6
+// address. Detection of duplicate addresses takes seconds, and labs do not need it.
 var dualStack = map[string]string{
 	"net/ipv6/conf/*/accept_dad":          "0",
 	"net/ipv6/conf/*/dad_transmits":       "0",
@@ -61,8 +61,8 @@ var dualStack = map[string]string{
 	"net/ipv6/fib_multipath_hash_policy":  "1",
 }
 
-// addIPv6 gives the links of a member of a dual lab their addresses of IPv6. Docker could not without
-// changes of the machine: it would set the machine's own forwarding of IPv6, and give it addresses in the lab.
+// addIPv6 gives the links of a member of a dual lab their IPv6 addresses. Docker would also switch the machine's
+// IPv6 forwarding on, and give the machine addresses in the lab.
 func (m *member) addIPv6(ctx context.Context) error {
 	if len(m.dual) == 0 || m.guest != nil {
 		return nil
@@ -72,7 +72,7 @@ func (m *member) addIPv6(ctx context.Context) error {
 		if err := m.setSysctls(dualStack); err != nil {
 			return err
 		}
-		// Last: a link that has IPv6 at once looks for duplicates.
+		// Last: a link looks for duplicates as soon as it has IPv6.
 		if err := m.setSysctls(map[string]string{"net/ipv6/conf/*/disable_ipv6": "0"}); err != nil {
 			return err
 		}
@@ -146,7 +146,7 @@ func (m *member) wire(ctx context.Context, nextHops []netip.Addr) error {
 	})
 }
 
-// setDefault sets the default route of a family, to the addresses that belong to those of next hops.
+// setDefault sets the default route of a family, to the addresses that belong to the IPv4 next hops.
 func (m *member) setDefault(family topology.Family, nextHops []netip.Addr) error {
 	route := &netlink.Route{Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}}
 	if family == topology.IPv6 {

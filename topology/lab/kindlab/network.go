@@ -101,8 +101,8 @@ func overlapping(n topology.Network, o subnet.Overlap) error {
 	return status.Machine("network %q needs %s, but this machine routes %s to %s: %s", n.Name, o.Subnet, o.Route, o.By(), cure)
 }
 
-// CheckKept rejects a running lab that is not the topology's, although it has its name: its
-// networks are on other subnets, or a router is of another kind. What does not exist is no error.
+// CheckKept rejects a running lab of the topology's name whose networks are on other subnets, or whose
+// routers are of other kinds. A missing network or router is no error.
 func CheckKept(ctx context.Context, docker *client.Client, t topology.Topology) error {
 	if err := keptSubnets(ctx, docker, t); err != nil {
 		return err
@@ -125,8 +125,8 @@ func CheckKept(ctx context.Context, docker *client.Client, t topology.Topology) 
 	return nil
 }
 
-// keptSubnets rejects a running lab whose networks are on other subnets than the topology's, or of other families:
-// it is not the same lab. A network that does not exist is no error.
+// keptSubnets rejects a running lab whose networks are on other subnets than the topology's, or of other families.
+// A network that does not exist is no error.
 func keptSubnets(ctx context.Context, docker *client.Client, t topology.Topology) error {
 	for _, n := range t.Networks {
 		made, err := docker.NetworkInspect(ctx, networkName(t.Name, n.Name), client.NetworkInspectOptions{})
@@ -160,8 +160,8 @@ func tableFamily() nftables.TableFamily {
 	return nftables.TableFamilyINet
 }
 
-// isolate installs the lab's nftables table, in place of one that is there. Rules in Docker's chains were rejected: a table is
-// removed in one step and does not interfere with Docker. Its priority is before Docker's rules.
+// isolate installs or replaces the lab's nftables table. Rules in Docker's chains were rejected: a table is removed
+// in one step and does not interfere with Docker. Its priority is before Docker's rules.
 func isolate(lab string, bridges []bridge, family nftables.TableFamily) error {
 	conn := &nftables.Conn{}
 	table := conn.AddTable(&nftables.Table{Family: family, Name: tableName(lab)})
@@ -193,13 +193,12 @@ type bridge struct {
 	machine netip.Addr // the machine's own address on it
 }
 
-// isolation is what the machine drops of a lab's packets. All else of the machine's
-// packets goes through.
+// isolation are the rules by which the machine drops a lab's packets. All other packets pass.
 //
 //   - It tracks no connection between members (chain "prerouting"). With br_netfilter the
 //     packets of a bridge pass the machine's connection tracking, which knows connections by
-//     their addresses and ports: those of two labs with the same pod range are one to it, and
-//     it dropped one SYN in some hundreds.
+//     their addresses and ports. It takes connections of two labs with the same pod range for
+//     one, and dropped one SYN in some hundreds.
 //   - It forwards nothing between one of the bridges and any other interface. That
 //     includes the lab's other bridges: only its routers connect them.
 //   - It sends nothing of a process of another user than root to the lab. The registry
@@ -207,10 +206,9 @@ type bridge struct {
 //     sessions. A packet without a socket, such as an answer of the kernel, has no user,
 //     and goes through. It is dropped and not rejected, because rejecting takes a kernel
 //     module that the lab does not need otherwise.
-//   - It takes nothing from the lab but the answers to what it has asked for, at its own
-//     address on the bridge: relapse
-//     serves nothing on the machine's own addresses, and other programs do not expect a
-//     lab. The machine has no address of IPv6 there: of that it tracks and takes nothing.
+//   - It takes nothing from the lab but answers to its own requests, at its own address on the
+//     bridge: relapse serves nothing on the machine's own addresses, and other programs do not
+//     expect a lab. The machine has no IPv6 address there, and neither tracks nor takes IPv6.
 func isolation(bridges []bridge) []hook {
 	beforeDocker := nftables.ChainPriorityRef(*nftables.ChainPriorityFilter - 10)
 	prerouting := hook{name: "prerouting", number: nftables.ChainHookPrerouting, priority: nftables.ChainPriorityRaw}
@@ -240,14 +238,14 @@ func isolation(bridges []bridge) []hook {
 				Mask: binaryutil.NativeEndian.PutUint32(expr.CtStateBitNEW), Xor: binaryutil.NativeEndian.PutUint32(0),
 			},
 			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(0)},
-		}, drop), slices.Concat(notToMachine, drop), // which is not tracked, and so is not new
+		}, drop), slices.Concat(notToMachine, drop), // IPv6 is not tracked, and so is not new
 			slices.Concat(ofIPv6, drop[1:])) // without a counter: neighbour discovery comes all the time
 	}
 	return []hook{prerouting, forward, output, input}
 }
 
-// onlyRootConnects adds to a lab's table that a process of another user than root does not connect
-// to a port of the machine's own addresses: Docker's proxy is root's, and would connect for it.
+// onlyRootConnects adds a rule to a lab's table: only root's processes connect to this port of the machine's
+// own addresses. Otherwise Docker's proxy, which is root's, would connect to the lab for other users.
 func onlyRootConnects(lab string, port uint16) error {
 	conn := &nftables.Conn{}
 	table := &nftables.Table{Family: tableFamily(), Name: tableName(lab)}
@@ -271,7 +269,7 @@ func is(key expr.MetaKey, op expr.CmpOp, data []byte) []expr.Any {
 	return []expr.Any{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: op, Register: 1, Data: data}}
 }
 
-// destination is where the destination is in an IPv4 header, in bytes.
+// destination is the offset of the destination in an IPv4 header, in bytes.
 const destination = 16
 
 func bridgesOf(t topology.Topology) []bridge {

@@ -84,7 +84,7 @@ func decides(t *testing.T, rules [][]expr.Any, p packet) (dropped, untracked boo
 	return false, untracked
 }
 
-// Connections between members are not tracked, and those of the machine are.
+// Connections between members are not tracked; the machine's connections are.
 func TestNotTracked(t *testing.T) {
 	rules := isolation(bridges("rl-nodes", "rl-uplink"))[0].rules
 	for name, test := range map[string]struct {
@@ -138,7 +138,7 @@ func TestIsolation(t *testing.T) {
 	}
 }
 
-// nft flush ruleset under a lab that was kept is noticed, and so is the loss of one chain.
+// The loss of all rules of a running lab (nft flush ruleset) is noticed, and so is the loss of one chain.
 func TestMissingRules(t *testing.T) {
 	hooks := isolation(bridges("rl-nodes", "rl-uplink"))
 	whole := map[string]int{"prerouting": 4, "forward": 4, "output": 2, "input": 6}
@@ -163,7 +163,7 @@ func TestMissingRules(t *testing.T) {
 	}
 }
 
-// The cure is the flag, unless the network is one that it does not move.
+// The cure is the flag, unless the network is Fixed.
 func TestOverlapNamesItsCure(t *testing.T) {
 	n := topology.Network{Name: "nodes"}
 	o := subnet.Overlap{Subnet: netip.MustParsePrefix("10.4.94.0/24"), Route: netip.MustParsePrefix("10.0.0.0/8"), Device: "wg0", Table: 254}

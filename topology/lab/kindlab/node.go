@@ -57,8 +57,8 @@ func (n *Node) Start(ctx context.Context) error {
 	return n.boot(ctx)
 }
 
-// Remove removes the node's container and its volumes, running or not. That of an adopted lab
-// is powered off: see Adopt.
+// Remove removes the node's container and its volumes, running or not. A node of an adopted lab is
+// powered off: see Adopt.
 func (n *Node) Remove(ctx context.Context) error {
 	if n.lab.foreign == nil {
 		return n.member.Remove(ctx)
@@ -99,8 +99,8 @@ func (n *Node) boot(ctx context.Context) error {
 }
 
 // ownNameServer makes a node and its pods ask the node itself for names, where nobody answers.
-// Docker writes the file whenever a node starts, and would ask the machine's name servers for the
-// first node, which kind makes. An address elsewhere would give pods flows that leave the node.
+// Docker writes the file whenever a node starts; for the first node, which kind makes, with the machine's
+// name servers. An address elsewhere would give pods flows that leave the node.
 func (n *Node) ownNameServer(ctx context.Context) error {
 	if n.guest != nil {
 		return nil // it has a file of its own

@@ -88,7 +88,7 @@ func (c *Cluster) objects(ctx context.Context) (map[string]bool, error) {
 // 30 s unless they say otherwise.
 const goneWithin = 2 * time.Minute
 
-// tools are how people apply objects, by the beginnings of the names that the API server keeps of who wrote them.
+// tools are the beginnings of the field managers of tools with which people apply objects.
 var tools = []string{"kubectl", "helm", "Helm", "argocd", "kustomize-controller", "source-controller", "terraform", "Terraform", "pulumi"}
 
 // byPeople reports whether one of these tools has written an object, and not relapse.
@@ -102,9 +102,9 @@ func byPeople(fields []metav1.ManagedFieldsEntry) (is bool) {
 	return is
 }
 
-// madeByKnown are the known objects, those that people have made meanwhile, and what one of them owns, directly
-// or by another: a controller has made it, such as the pods of a user's Deployment. What a Node owns, an agent
-// has made.
+// madeByKnown are the known objects, the objects that people have made meanwhile, and all objects that one of
+// these owns, directly or not, such as the pods of a user's Deployment. Objects that a Node owns do not count: an
+// agent has made them.
 func madeByKnown(all []object, known map[string]bool) map[types.UID]bool {
 	there := map[types.UID]bool{}
 	for more := true; more; {
@@ -119,8 +119,8 @@ func madeByKnown(all []object, known map[string]bool) map[types.UID]bool {
 	return there
 }
 
-// deleteOthers deletes the objects that are not known and that no known one owns, and waits until
-// they are gone. Types go with all of their objects.
+// deleteOthers deletes the objects that are not among madeByKnown, and waits until they are gone. Types go
+// with all of their objects.
 func (c *Cluster) deleteOthers(ctx context.Context, known map[string]bool) error {
 	writer, err := metadata.NewForConfig(c.Client.RESTConfig())
 	if err != nil {

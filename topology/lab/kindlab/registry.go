@@ -77,7 +77,7 @@ func (l *Lab) reachUpstreams(ctx context.Context) error {
 	return l.options.step("the vendors' registries answer", func() error { return l.options.Upstreams.Reach(ctx, hosts) })
 }
 
-// source is that of a lab's images, as recorded in its state folder: the value of --images.
+// source is the source of a lab's images, the value of --images, as recorded in the lab's state folder.
 func (l *Lab) source() string {
 	if len(l.options.Upstreams) > 0 {
 		return "upstream"
@@ -295,7 +295,7 @@ const dockerBridge = "bridge"
 // hosts outside the lab. They forward no packets.
 func (l *Lab) startCache(ctx context.Context, r *Registry, image, host string) error {
 	err := r.create(ctx, []topology.Link{l.registryLink(r)},
-		// It listens on the lab's network alone: Docker's own is everybody's.
+		// It listens on the lab's network alone, and not on Docker's, which others use.
 		&container.Config{Image: image, Env: []string{"REGISTRY_PROXY_REMOTEURL=" + l.options.Upstreams[host], "REGISTRY_HTTP_ADDR=" + r.Addr.String()}},
 		&container.HostConfig{Sysctls: map[string]string{"net.ipv4.ip_forward": "0"}})
 	if err != nil {

@@ -164,7 +164,7 @@ func (l *Lab) eachRouter(nodes []string, do func(r *Router, neighbors []netip.Ad
 	return nil
 }
 
-// isOneOf reports whether an address is one of some of IPv4, or belongs to one.
+// isOneOf reports whether an address is one of these IPv4 addresses, or belongs to one.
 func isOneOf(neighbors []netip.Addr, address netip.Addr) bool {
 	return slices.ContainsFunc(neighbors, func(n netip.Addr) bool { return n == address || topology.IPv6.Addr(n) == address })
 }
@@ -218,8 +218,8 @@ func (r *Router) Links(ctx context.Context) ([]bgp.LinkNeighbor, error) {
 	return reader.Links(ctx)
 }
 
-// WatchLink has each router on a network ask who answers there for an address, to which it gets a
-// route there unless it has one.
+// WatchLink makes each router on a network ask there who answers for an address. A router without a route to
+// the address there gets one.
 func (l *Lab) WatchLink(ctx context.Context, network string, address netip.Addr) error {
 	return l.eachRouter(nil, func(r *Router, _ []netip.Addr) error {
 		own, there := l.Topology.AddressOn(r.Name(), network)

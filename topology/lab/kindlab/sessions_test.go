@@ -32,7 +32,7 @@ func TestNeighborsOf(t *testing.T) {
 
 func TestEachNode(t *testing.T) {
 	broken := errors.New("no answer")
-	// No node's work is done before all of it has begun.
+	// No node's work ends before all nodes' work has begun.
 	var begun sync.WaitGroup
 	begun.Add(3)
 	err := threeNodes.EachNode(t.Context(), []string{"one", "two", "far"}, func(_ context.Context, n *Node) error {

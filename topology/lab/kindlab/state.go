@@ -24,7 +24,7 @@ func isName(lab string) bool {
 
 func stateDir(lab string) string { return filepath.Join(StateDir, lab) }
 
-// HeldError says that another process holds a lab. The file of the lab's lock has it, without the lab.
+// HeldError says that another process holds a lab. The lab's lock file has its other fields.
 type HeldError struct {
 	Lab     string    `json:"-"`
 	PID     int       `json:"pid"`
@@ -32,7 +32,7 @@ type HeldError struct {
 	Since   time.Time `json:"since"`
 }
 
-// HeldByOther tells the error from others where this package is not known.
+// HeldByOther identifies the error to packages that do not import this one.
 func (e *HeldError) HeldByOther() bool { return true }
 
 func (e *HeldError) Error() string {

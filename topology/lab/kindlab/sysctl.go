@@ -31,8 +31,7 @@ var sysctls = map[string]string{
 	"net.core.bpf_jit_enable":   "1",
 }
 
-// sysctlFile has what the settings were before the first lab. Like the labs it does not survive
-// a reboot.
+// sysctlFile has the settings before the first lab. Like the labs it does not survive a reboot.
 var sysctlFile = filepath.Join(StateDir, "sysctl.json")
 
 func sysctlPath(name string) string { return "/proc/sys/" + strings.ReplaceAll(name, ".", "/") }
@@ -51,8 +50,8 @@ func exclusively(do func() error) error {
 	return do()
 }
 
-// recordSysctls records the settings, unless an earlier lab's record is there, and creates the
-// folder of a lab's state, for which the record is kept.
+// recordSysctls records the settings, unless an earlier lab has, and creates the lab's state folder. The
+// record is kept while there are such folders.
 func recordSysctls(dir string) error {
 	err := exclusively(func() error {
 		if _, err := os.Stat(sysctlFile); !errors.Is(err, fs.ErrNotExist) {
@@ -77,8 +76,8 @@ func recordSysctls(dir string) error {
 	return nil
 }
 
-// restoreSysctls puts back what the labs' programs have set, when there is no lab any longer. A
-// setting that has another value by now was changed by somebody else, and stays.
+// restoreSysctls restores the settings that the labs' programs have set, when there is no lab any longer.
+// A setting that has another value by now was changed by somebody else, and stays.
 func restoreSysctls() error {
 	err := exclusively(func() error {
 		labs, err := WithState()

@@ -25,14 +25,13 @@ import (
 
 const registryImage = "relapse.dev/registry:2.8"
 
-// Two versions of one vendor's image: the lab serves one; the other is asked for by a node alone.
+// Two versions of one vendor's image: the lab serves one, and a node pulls the other.
 const (
 	served   = "docker.io/cloudnativelabs/kube-router:v1.5.1"
 	unserved = "docker.io/cloudnativelabs/kube-router:v2.1.0"
 )
 
-// startUpstream runs a registry that plays all vendors' at once, on Docker's
-// own bridge, and fills it.
+// startUpstream runs and fills a registry on Docker's own bridge that stands for all vendors' registries.
 func startUpstream(ctx context.Context, t *testing.T, docker *client.Client, catalogue *images.Catalogue, refs []string) (url, id string) {
 	t.Helper()
 	image := must.Get(catalogue.LoadDocker(ctx, docker, registryImage))(t)

@@ -12,9 +12,9 @@ import (
 
 // Client is a klient.Client that goroutines may share.
 //
-// Goroutines may not share that of klient.New (e2e-framework 0.7.0): all results of
-// its Resources are one value, and each call changes its namespace. Here each call
-// returns a copy, which uses the same connections and type information.
+// Goroutines may not share the client of klient.New (e2e-framework 0.7.0): all results of its Resources
+// are one value, and each call changes its namespace. Here each call returns a copy, which uses the same
+// connections and type information.
 //
 // Pods' logs need a client of client-go, made from RESTConfig, because klient has no call for them.
 type Client struct {

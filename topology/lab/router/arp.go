@@ -24,8 +24,8 @@ const (
 	maxStations = 16
 )
 
-// arp listens on the router's links, and asks who answers for some addresses. It asks as a station
-// of its own, with another MAC: what is answered does not change the kernel's neighbour table.
+// arp listens on the router's links, and asks who answers for some addresses. It asks with another MAC
+// than the router's: the answers do not change the kernel's neighbour table.
 type arp struct {
 	socket int
 
@@ -38,8 +38,8 @@ type watched struct {
 	answers []bgp.Answer
 }
 
-// watch begins to ask for an address on the link on which the router has its own one, and gives the
-// kernel a route to it there unless it has one.
+// watch begins to ask for an address on the link on which the router has the address own, and adds a route
+// to the address there unless there is one.
 func (a *arp) watch(address, own netip.Addr) error {
 	iface, err := interfaceOf(own)
 	if err != nil {
@@ -119,8 +119,8 @@ func (a *arp) ask() {
 		a.mu.Lock()
 		for address, w := range a.watched {
 			asks := slices.Clone(w.iface.HardwareAddr)
-			asks[0] ^= 0x04 // of another station, and locally administered as Docker's are
-			// A station that cannot be asked now is asked again.
+			asks[0] ^= 0x04 // another MAC, locally administered as Docker's are
+			// Errors are ignored: the question is repeated.
 			_ = unix.Sendto(a.socket, request(asks, address), 0, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ARP), Ifindex: w.iface.Index})
 		}
 		a.mu.Unlock()
@@ -146,8 +146,7 @@ const (
 	opRequest, opReply                                                      = 1, 2
 )
 
-// request is a question for an address from nobody's address (RFC 5227), so that no station learns
-// the asking one.
+// request is an ARP probe for an address (RFC 5227): it has no sender's address that stations could learn.
 func request(from net.HardwareAddr, address netip.Addr) []byte {
 	f := bytes.Repeat([]byte{0xff}, 6)
 	f = append(f, from...)

@@ -10,8 +10,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// A reply and an announcement for a watched address are kept, by station. A question for it, a reply
-// for another address, a frame on another link and half a frame are not.
+// Replies and announcements for a watched address are kept, by station. Questions, replies for other addresses,
+// frames on other links and incomplete frames are not.
 func TestHeard(t *testing.T) {
 	const link = 7
 	address := netip.MustParseAddr("10.65.4.128")

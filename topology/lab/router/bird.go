@@ -41,8 +41,8 @@ func (b *bird) reader() bgp.BIRD {
 	return bgp.BIRD{Ask: b.run, When: func(text string) (time.Time, error) { return time.Parse(birdTime, text) }}
 }
 
-// birdTemplate is BIRD's configuration. Its routes have one metric in the kernel (the
-// default, 32): it replaces a route by one of another source only under the same metric.
+// birdTemplate is BIRD's configuration. Its routes have one metric in the kernel (the default, 32): BIRD
+// replaces a route of one source by a route of another only under the same metric.
 // "direct" has iBGP resolve next hops on the router's links, as eBGP does. "passive" also
 // applies to the sessions that BIRD creates for dynamic neighbours: without it BIRD dials
 // them when their session has ended. Only routes learned by BGP are announced.

@@ -58,9 +58,8 @@ func (c *Client) Neighbors(ctx context.Context) ([]bgp.Neighbor, error) {
 	return neighbors, c.call(ctx, http.MethodGet, "/neighbors", nil, &neighbors)
 }
 
-// Clear closes the session with a neighbour and drops its paths at once, including
-// those that graceful restart retains. A running neighbour dials again. It is no
-// error if the neighbour is unknown.
+// Clear closes the session with a neighbour and drops its paths at once, including the paths that
+// graceful restart retains. A running neighbour dials again. It is no error if the neighbour is unknown.
 //
 // FRR cannot drop the retained paths of a neighbour without a session: that is an error.
 func (c *Client) Clear(ctx context.Context, neighbor netip.Addr) error {
@@ -85,7 +84,7 @@ func (c *Client) Links(ctx context.Context) ([]bgp.LinkNeighbor, error) {
 	return links, c.call(ctx, http.MethodGet, "/links", nil, &links)
 }
 
-// WatchLink has the router ask who answers for an address on the link on which it has its own one. If
+// WatchLink makes the router ask who answers for an address on the link on which it has the address own. If
 // it has no route to the address there, it gets one.
 func (c *Client) WatchLink(ctx context.Context, address, own netip.Addr) error {
 	return c.call(ctx, http.MethodPut, "/links/"+address.String()+"?own="+own.String(), nil, nil)

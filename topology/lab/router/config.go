@@ -66,7 +66,7 @@ func ReadConfig(r io.Reader) (Config, error) {
 	return c, c.Validate()
 }
 
-// Validate returns all errors of the configuration, joined, which the validation of a topology does not find.
+// Validate returns the errors of the configuration that the validation of a topology does not find, joined.
 func (c Config) Validate() error {
 	var errs []error
 	for i, p := range c.Peers {
@@ -81,7 +81,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// listen are the addresses on which the router accepts sessions: those of IPv6 may come after its start.
+// listen are the addresses on which the router accepts sessions. IPv6 addresses may come after its start.
 func (c Config) listen() []netip.Addr {
 	if !c.Dual {
 		return c.Listen

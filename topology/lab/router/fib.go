@@ -10,9 +10,9 @@ import (
 	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
-// guard is the default route of a router without another one, and guardV6 that of IPv6. It prevents packets from leaving the
-// lab by a default route that a container engine may add. Its type is unreachable, not blackhole,
-// so that senders get an ICMP error instead of a timeout.
+// guard and guardV6 are the unreachable default routes of a router. They prevent packets from leaving the lab by
+// a default route that a container engine may add. The type is not blackhole, so that senders get an ICMP error
+// instead of a timeout.
 var guard, guardV6 = unreachable(netip.IPv4Unspecified()), unreachable(netip.IPv6Unspecified())
 
 func unreachable(unspecified netip.Addr) bgp.Route {

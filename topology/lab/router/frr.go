@@ -60,10 +60,9 @@ func newFRR(c Config, l *log.Logger, fail func(error)) *frr {
 	return &frr{config: c, log: l, fail: fail, bgp: terminal("bgpd"), mgmt: terminal("mgmtd")}
 }
 
-// bgpdTemplate is bgpd's configuration. FRR's defaults that differ from those of the
-// other kinds are set: eBGP needs no policy, and paths through different autonomous
-// systems of equal number share a prefix. zebra and staticd have no configuration: without
-// a default route zebra has no route out.
+// bgpdTemplate is bgpd's configuration. It makes FRR behave like the other kinds: eBGP needs no policy, and
+// paths of equal length through different autonomous systems share a prefix. zebra and staticd have no
+// configuration: without a default route zebra has no route out.
 var bgpdTemplate = template.Must(template.New("bgpd.conf").Parse(`frr defaults traditional
 log stdout informational
 router bgp {{.AS}}

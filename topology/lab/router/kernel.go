@@ -220,7 +220,7 @@ var (
 	protocolNumbers = map[bgp.RouteProtocol]netlink.RouteProtocol{bgp.RouteStatic: unix.RTPROT_STATIC, bgp.RouteBGP: unix.RTPROT_BGP}
 )
 
-// toNetlink is what the kernel tells routes apart by, without TOS, which is not used.
+// toNetlink has the attributes by which the kernel distinguishes routes, without TOS, which is not used.
 func toNetlink(r bgp.Route) *netlink.Route {
 	return &netlink.Route{
 		Dst:      &net.IPNet{IP: r.Prefix.Addr().AsSlice(), Mask: net.CIDRMask(r.Prefix.Bits(), r.Prefix.Addr().BitLen())},

@@ -21,7 +21,7 @@ type process struct {
 	cmd  *exec.Cmd
 	stop chan struct{} // closed when it is asked to end
 	done chan struct{} // closed when it has ended
-	err  error         // why, once done is closed
+	err  error         // why it ended, once done is closed
 }
 
 // startProcess starts a program in the foreground. Its output goes to the router's log.

@@ -301,8 +301,8 @@ func (s *server) removeStatic(ctx context.Context, prefix netip.Prefix) error {
 	return s.installLocked(ctx, prefix)
 }
 
-// installLocked installs the changed static routes. It returns when the kernel's table
-// has the route to the prefix that follows from them and from the RIB.
+// installLocked installs the changed static routes. It returns when the kernel's table has the route
+// to the prefix that plan gives.
 func (s *server) installLocked(ctx context.Context, prefix netip.Prefix) error {
 	i, installs := s.speaker.(installer)
 	if !installs {
@@ -343,8 +343,8 @@ func (s *server) fib() ([]bgp.Route, error) {
 	return s.namedLocked(routes), err
 }
 
-// namedLocked replaces the protocol that BIRD writes into the kernel's table for all of its routes
-// by bgp and static, which all kinds of routers have.
+// namedLocked replaces BIRD's protocol, which all its routes have in the kernel's table, by bgp or static as
+// other kinds of routers have.
 func (s *server) namedLocked(table []bgp.Route) []bgp.Route {
 	named := slices.Clone(table)
 	for i, r := range named {
