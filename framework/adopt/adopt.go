@@ -74,8 +74,8 @@ func Open(ctx context.Context, docker *client.Client, on, routers string) (*Lab,
 			})
 		}
 		if len(deployed.Clusters) != 1 {
-			return nil, status.Input("%s has %d clusters of kind %q: expected one, as a node of kind k8s-kind, or of whose nodes the network is shared (network-mode: container:NODE, or ext-container)",
-				on, len(deployed.Clusters), deployed.Clusters)
+			return nil, status.Input("%s has %d clusters of kind %q: expected one, as a node of kind k8s-kind, or of whose nodes the "+
+				"network is shared (network-mode: container:NODE, or ext-container)", on, len(deployed.Clusters), deployed.Clusters)
 		}
 		l.Foreign.Containers = deployed.Containers
 		kubeconfig = func() ([]byte, error) { return kubeconfigOf(deployed.Clusters[0]) }

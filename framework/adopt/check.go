@@ -192,8 +192,9 @@ const examine = `for tool in conntrack crictl ip ip6tables-restore ip6tables-sav
 	command -v $tool >/dev/null || echo "program $tool"
 done
 for f in /etc/cni/net.d/*; do test ! -e "$f" || echo "it has a CNI configuration, $f; expected none"; done
-grep -q 'config_path *= *"/etc/containerd/certs.d"' /etc/containerd/config.toml || echo "config_path = \"/etc/containerd/certs.d\" in /etc/containerd/config.toml, for a registry of relapse's"
-test ! -e /etc/containerd/certs.d/_default || echo "it has a registry mirror for all hosts in /etc/containerd/certs.d/_default; expected none"`
+certs=/etc/containerd/certs.d config=/etc/containerd/config.toml
+grep -q "config_path *= *\"$certs\"" $config || echo "config_path = \"$certs\" in $config, for a registry of relapse's"
+test ! -e $certs/_default || echo "it has a registry mirror for all hosts in $certs/_default; expected none"`
 
 // readRouters checks that each router can be read, and lets no packet out of the lab.
 func (c *checker) readRouters(ctx context.Context) {

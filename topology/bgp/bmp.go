@@ -436,8 +436,8 @@ func (f *Feed) Neighbors() []Neighbor {
 }
 
 // RIB are the paths by prefix, then by preference. If the Loc-RIB is fed, they are its paths, all best.
-// Otherwise they are the paths from each peer, after the import policy if those are fed, and the best ones
-// are computed without knowing whether a next hop can be reached.
+// Otherwise they are the paths from each peer, after the import policy if these paths are fed, and the best
+// ones are computed without knowing whether a next hop can be reached.
 //
 // A path in the Loc-RIB does not have its neighbour. RIB takes the peer with the address of the next hop,
 // else the peer that feeds the same route, else the next hop.

@@ -292,7 +292,8 @@ type frrFamily struct {
 }
 
 func (f frrFamily) filters() bool {
-	return f.InboundPathPolicyConfig || f.RouteMapForIncomingAdvertisements+f.IncomingUpdatePrefixFilterList+f.IncomingUpdateNetworkFilterList != ""
+	lists := f.IncomingUpdatePrefixFilterList + f.IncomingUpdateNetworkFilterList
+	return f.InboundPathPolicyConfig || f.RouteMapForIncomingAdvertisements+lists != ""
 }
 
 // FRRNeighbors reads what `vtysh -c 'show bgp neighbors json'` prints. A session on an interface

@@ -107,7 +107,8 @@ func readMRT(in *bufio.Reader) (d Dump, err error) {
 }
 
 var (
-	unicast = []mrt.MRTSubTypeTableDumpv2{mrt.RIB_IPV4_UNICAST, mrt.RIB_IPV4_UNICAST_ADDPATH, mrt.RIB_IPV6_UNICAST, mrt.RIB_IPV6_UNICAST_ADDPATH}
+	unicast = []mrt.MRTSubTypeTableDumpv2{mrt.RIB_IPV4_UNICAST, mrt.RIB_IPV6_UNICAST, mrt.RIB_IPV4_UNICAST_ADDPATH,
+		mrt.RIB_IPV6_UNICAST_ADDPATH}
 	noRoute = []mrt.MRTSubTypeTableDumpv2{mrt.RIB_IPV4_MULTICAST, mrt.RIB_IPV6_MULTICAST, mrt.RIB_IPV4_MULTICAST_ADDPATH,
 		mrt.RIB_IPV6_MULTICAST_ADDPATH, mrt.GEO_PEER_TABLE}
 )

@@ -73,8 +73,8 @@ var routeTypes = map[int]RouteType{
 // routeProtocols are the names of RTPROT_UNSPEC and the others of linux/rtnetlink.h.
 var routeProtocols = map[int]RouteProtocol{
 	0: "unspec", 1: "redirect", 2: RouteKernel, rtprotBoot: RouteBoot, 4: RouteStatic, 8: "gated", 9: "ra", 10: "mrt", 11: "zebra",
-	12: RouteBIRD, 13: "dnrouted", 14: "xorp", 15: "ntk", 16: "dhcp", 17: "mrouted", 42: "babel", 186: RouteBGP, 187: "isis", 188: "ospf", 189: "rip",
-	192: "eigrp", protocolZStatic: RouteStatic,
+	12: RouteBIRD, 13: "dnrouted", 14: "xorp", 15: "ntk", 16: "dhcp", 17: "mrouted", 42: "babel",
+	186: RouteBGP, 187: "isis", 188: "ospf", 189: "rip", 192: "eigrp", protocolZStatic: RouteStatic,
 }
 
 func routeType(number int) RouteType {

@@ -278,8 +278,8 @@ func (e *export) cluster(key string, c topology.Cluster, nodes map[string]string
 // the first of them. The first node gives all nodes their ranges, in the order of the
 // topology, and labels the cluster as a lab.
 func afterJoin(c topology.Cluster, i int) []string {
-	commands := []string{fmt.Sprintf(
-		`sh -c "sed -i s/--node-ip=[0-9.]*/--node-ip=%s/ /var/lib/kubelet/kubeadm-flags.env && systemctl restart kubelet"`, c.Nodes[i].Links[0].Address)}
+	const takeAddress = `sed -i s/--node-ip=[0-9.]*/--node-ip=%s/ /var/lib/kubelet/kubeadm-flags.env && systemctl restart kubelet`
+	commands := []string{fmt.Sprintf(`sh -c "`+takeAddress+`"`, c.Nodes[i].Links[0].Address)}
 	if i > 0 {
 		return commands
 	}

@@ -79,7 +79,8 @@ func choose(image string, whyNot func(launch.Accelerator) (string, error)) (Choi
 
 // WhyNot tries to boot a guest under KVM or UML, as ChooseAccelerator does. It returns
 // why that cannot be used, or "" if it can.
-func WhyNot(ctx context.Context, docker *client.Client, image string, labels map[string]string, a launch.Accelerator) (reason string, err error) {
+func WhyNot(ctx context.Context, docker *client.Client, image string, labels map[string]string, a launch.Accelerator,
+) (reason string, err error) {
 	if _, err := os.Stat(kvmDevice); a == launch.KVM && errors.Is(err, fs.ErrNotExist) {
 		return "there is no " + kvmDevice, nil
 	}

@@ -173,8 +173,8 @@ func (l *Lab) kindProvider() *cluster.Provider {
 	return cluster.NewProvider(cluster.ProviderWithDocker(), cluster.ProviderWithLogger(kindLogger{log: l.log}))
 }
 
-// createControlPlane lets kind create the first node and kubeadm's configuration, and nothing else.
-func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image string) error {
+// kindConfig is kind's configuration of a cluster, whose first node has this image.
+func (l *Lab) kindConfig(c topology.Cluster, image string) (*v1alpha4.Cluster, error) {
 	first := c.Nodes[0]
 	var patches strings.Builder
 	id, secret := newToken()
@@ -185,9 +185,9 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 		"Addresses": l.Topology.Addrs(first.Links[0].Address), "NodeMaskV6": c.NodeMask + topology.V6Bits,
 	})
 	if err != nil {
-		return fmt.Errorf("rendering kubeadm's configuration of cluster %q: %w", c.Name, err)
+		return nil, fmt.Errorf("rendering kubeadm's configuration of cluster %q: %w", c.Name, err)
 	}
-	config := &v1alpha4.Cluster{
+	return &v1alpha4.Cluster{
 		TypeMeta: v1alpha4.TypeMeta{APIVersion: "kind.x-k8s.io/v1alpha4", Kind: "Cluster"},
 		Networking: v1alpha4.Networking{
 			DisableDefaultCNI: true,
@@ -204,6 +204,15 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 			}},
 		}},
 		KubeadmConfigPatches: strings.Split(patches.String(), "---\n"),
+	}, nil
+}
+
+// createControlPlane lets kind create the first node and kubeadm's configuration, and nothing else.
+func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image string) error {
+	first := c.Nodes[0]
+	config, err := l.kindConfig(c, image)
+	if err != nil {
+		return err
 	}
 	created := make(chan error, 1)
 	// kind ignores ctx. The lock is held until the container runs or kind has ended,
@@ -519,7 +528,9 @@ func (c *Cluster) register(ctx context.Context, node string) (given, lowest neti
 	if err != nil {
 		return given, lowest, err
 	}
-	for lowest = netip.PrefixFrom(c.spec.PodCIDR.Masked().Addr(), c.spec.NodeMask); taken[lowest.String()]; lowest = topology.NextRange(lowest) {
+	lowest = netip.PrefixFrom(c.spec.PodCIDR.Masked().Addr(), c.spec.NodeMask)
+	for taken[lowest.String()] {
+		lowest = topology.NextRange(lowest)
 	}
 	return given, lowest, nil
 }
@@ -656,7 +667,8 @@ func (c *Cluster) restartControllerManager(ctx context.Context) error {
 	// A changed label makes it a new pod. The kubelet would delay the restart of a
 	// known one: 10 s the second time, then longer.
 	relabel := fmt.Sprintf(`
-sed -e '/relapse.dev\/started:/d' -e 's|^  labels:$|&\n    relapse.dev/started: "%d"|' /kind/kube-controller-manager.yaml >/kind/relabelled.yaml &&
+sed -e '/relapse.dev\/started:/d' -e 's|^  labels:$|&\n    relapse.dev/started: "%d"|' \
+	/kind/kube-controller-manager.yaml >/kind/relabelled.yaml &&
 mv /kind/relabelled.yaml %s`, time.Now().UnixNano(), manifest)
 	if _, err := first.Exec(ctx, "sh", "-c", relabel); err != nil {
 		return fmt.Errorf("starting kube-controller-manager: %w", err)

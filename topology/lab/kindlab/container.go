@@ -114,7 +114,8 @@ func (m *member) inspect(ctx context.Context) (container.InspectResponse, error)
 // member is stopped and started. A guest, which has its own kernel, has none: that is an error.
 func (m *member) PID(ctx context.Context) (int, error) {
 	if m.guest != nil {
-		return 0, fmt.Errorf("%s is a guest with its own kernel: the machine cannot access its processes and namespaces; run commands on it", m.name)
+		return 0, fmt.Errorf("%s is a guest with its own kernel: "+
+			"the machine cannot access its processes and namespaces; run commands on it", m.name)
 	}
 	info, err := m.inspect(ctx)
 	if err != nil {
@@ -267,7 +268,9 @@ func (m *member) start(ctx context.Context) error {
 // itself does, so that names of a lab would leave the machine.
 var nameServer = netip.MustParseAddr("192.0.2.53")
 
-func (m *member) createIn(ctx context.Context, mode string, endpoints *network.NetworkingConfig, config *container.Config, host *container.HostConfig) error {
+func (m *member) createIn(
+	ctx context.Context, mode string, endpoints *network.NetworkingConfig, config *container.Config, host *container.HostConfig,
+) error {
 	if config.Labels == nil {
 		config.Labels = map[string]string{}
 	}
@@ -289,8 +292,8 @@ func (m *member) createIn(ctx context.Context, mode string, endpoints *network.N
 func (m *member) create(ctx context.Context, links []topology.Link, config *container.Config, host *container.HostConfig) error {
 	first, rest := links[0], links[1:]
 	on := networkName(m.lab, first.Network)
-	err := m.createIn(ctx, on, &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{on: endpoint(first)}}, config, host)
-	if err != nil {
+	endpoints := map[string]*network.EndpointSettings{on: endpoint(first)}
+	if err := m.createIn(ctx, on, &network.NetworkingConfig{EndpointsConfig: endpoints}, config, host); err != nil {
 		return err
 	}
 	for _, link := range rest { // engines before 25.0 take one endpoint at creation

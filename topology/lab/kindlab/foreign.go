@@ -82,9 +82,10 @@ var families = [...]string{"iptables", "ip6tables"}
 // files among them are CNI's configuration, programs and state, and relapse's sockets.
 var kept = [...]struct{ list, remove []string }{
 	{
-		[]string{"sh", "-c", `for d in /etc/cni/net.d /opt/cni/bin /etc/containerd/certs.d /kind /var/lib/cni /var/lib/cilium /run/cilium /run/relapse; do
-	test ! -e $d || find $d -xdev -maxdepth 2
-done`},
+		[]string{"sh", "-c", `for d in /etc/cni/net.d /opt/cni/bin /etc/containerd/certs.d /kind \
+			/var/lib/cni /var/lib/cilium /run/cilium /run/relapse; do
+			test ! -e $d || find $d -xdev -maxdepth 2
+		done`},
 		[]string{"rm", "-rf", "--one-file-system", "--"},
 	},
 	// crictl gives a request 2 s by default, and images are removed one after the other.

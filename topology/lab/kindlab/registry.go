@@ -296,7 +296,8 @@ const dockerBridge = "bridge"
 func (l *Lab) startCache(ctx context.Context, r *Registry, image, host string) error {
 	err := r.create(ctx, []topology.Link{l.registryLink(r)},
 		// It listens on the lab's network alone, and not on Docker's, which others use.
-		&container.Config{Image: image, Env: []string{"REGISTRY_PROXY_REMOTEURL=" + l.options.Upstreams[host], "REGISTRY_HTTP_ADDR=" + r.Addr.String()}},
+		&container.Config{Image: image,
+			Env: []string{"REGISTRY_PROXY_REMOTEURL=" + l.options.Upstreams[host], "REGISTRY_HTTP_ADDR=" + r.Addr.String()}},
 		&container.HostConfig{Sysctls: map[string]string{"net.ipv4.ip_forward": "0"}})
 	if err != nil {
 		return err

@@ -43,7 +43,9 @@ func (l *Lab) BFDUp(ctx context.Context, nodes []string) error {
 	})
 }
 
-func (l *Lab) sessions(ctx context.Context, what string, nodes []string, lacking string, holds func(there []bgp.Neighbor, address netip.Addr) bool) error {
+func (l *Lab) sessions(
+	ctx context.Context, what string, nodes []string, lacking string, holds func(there []bgp.Neighbor, address netip.Addr) bool,
+) error {
 	return l.eachRouter(nodes, func(r *Router, neighbors []netip.Addr) error {
 		return await.Until(ctx, what+strings.Join(nodes, ", ")+" on "+r.Name(), 100*time.Millisecond, sessionsWithin,
 			func(ctx context.Context) (bool, string, error) {

@@ -103,7 +103,8 @@ func (a *arp) links() ([]bgp.LinkNeighbor, error) {
 	for address, w := range a.watched {
 		n := bgp.LinkNeighbor{Address: address, Interface: w.iface.Name, Answers: slices.Clone(w.answers)}
 		for _, entry := range table {
-			if entry.IP.Equal(address.AsSlice()) && entry.LinkIndex == w.iface.Index && entry.State&(netlink.NUD_FAILED|netlink.NUD_INCOMPLETE) == 0 {
+			missing := entry.State&(netlink.NUD_FAILED|netlink.NUD_INCOMPLETE) != 0
+			if entry.IP.Equal(address.AsSlice()) && entry.LinkIndex == w.iface.Index && !missing {
 				n.MAC, n.Confirmed = entry.HardwareAddr.String(), entry.State&(netlink.NUD_REACHABLE|netlink.NUD_PERMANENT) != 0
 			}
 		}
