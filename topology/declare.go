@@ -64,17 +64,17 @@ func NewRack(second byte) Rack {
 // Three is a lab of Master, Worker1 and Worker2, and of the host "outside" on the uplink. Behind adds the routers,
 // which have routes to the pods and to the prefixes of routed.
 func (r Rack) Three(name string, routed ...netip.Prefix) Topology {
-	t := r.of(name, r.Nodes.Node(Master, 11), r.Nodes.Node(Worker1, 21), r.Nodes.Node(Worker2, 22))
+	t := r.lab(name, r.Nodes.Node(Master, 11), r.Nodes.Node(Worker1, 21), r.Nodes.Node(Worker2, 22))
 	t.Networks, t.Routed, t.Hosts = append(t.Networks, r.Uplink), routed, []Host{r.Uplink.Host("outside", 10)}
 	return t
 }
 
 // Two is a lab of Master and the node "worker". The ToR has static routes to the pods of both.
 func (r Rack) Two(name string) Topology {
-	return r.of(name, r.Nodes.Node(Master, 11), r.Nodes.Node("worker", 12)).Behind(Static(OneToR(r.Nodes)))
+	return r.lab(name, r.Nodes.Node(Master, 11), r.Nodes.Node("worker", 12)).Behind(Static(OneToR(r.Nodes)))
 }
 
-func (r Rack) of(name string, nodes ...Node) Topology {
+func (r Rack) lab(name string, nodes ...Node) Topology {
 	return Topology{Name: name, Networks: []Network{r.Nodes}, Clusters: []Cluster{{PodCIDR: r.Pods, NodeMask: 24, Nodes: nodes}}}
 }
 
@@ -121,11 +121,11 @@ func GracefulRestart(routers []Router) []Router {
 }
 
 // WithBFD makes FRR of routers, which has BFD with their peers (Peers.BFD).
-func WithBFD(routers []Router, of BFD) []Router {
+func WithBFD(routers []Router, bfd BFD) []Router {
 	for i, r := range routers {
 		routers[i].Kind = FRR
 		for j := range r.Peers {
-			r.Peers[j].BFD = of
+			r.Peers[j].BFD = bfd
 		}
 	}
 	return routers

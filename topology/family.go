@@ -54,10 +54,10 @@ func (t Topology) Addrs(a netip.Addr) string { return joined(t, a, Family.Addr) 
 // Prefixes are the prefixes that belong to an IPv4 prefix, as Addrs.
 func (t Topology) Prefixes(p netip.Prefix) string { return joined(t, p, Family.Prefix) }
 
-func joined[T interface{ String() string }](t Topology, declared T, of func(Family, T) T) string {
+func joined[T interface{ String() string }](t Topology, declared T, convert func(Family, T) T) string {
 	var all []string
 	for _, f := range t.Families() {
-		all = append(all, of(f, declared).String())
+		all = append(all, convert(f, declared).String())
 	}
 	return strings.Join(all, ",")
 }

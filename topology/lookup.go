@@ -46,8 +46,8 @@ func (t Topology) Network(name string) (Network, bool) {
 	return find(t.Networks, func(n Network) bool { return n.Name == name })
 }
 
-func find[T any](all []T, is func(T) bool) (found T, ok bool) {
-	if i := slices.IndexFunc(all, is); i >= 0 {
+func find[T any](all []T, matches func(T) bool) (found T, ok bool) {
+	if i := slices.IndexFunc(all, matches); i >= 0 {
 		return all[i], true
 	}
 	return found, false

@@ -29,9 +29,9 @@ func (t Topology) Within(prefix netip.Prefix) (Renumbering, error) {
 	if err := private(prefix); err != nil {
 		return nil, err
 	}
-	for _, kept := range t.kept() {
-		if prefix.Overlaps(kept.prefix) {
-			return nil, fmt.Errorf("%s overlaps %s, %s of %s, which stays: choose another prefix", prefix, kept.prefix, kept.what, t.Name)
+	for _, fixed := range t.fixedRanges() {
+		if prefix.Overlaps(fixed.prefix) {
+			return nil, fmt.Errorf("%s overlaps %s, %s of %s, which stays: choose another prefix", prefix, fixed.prefix, fixed.what, t.Name)
 		}
 	}
 	var moves Renumbering
@@ -183,25 +183,25 @@ func (r Renumbering) Text(text string) string {
 	})
 }
 
-// keeps is a range of a topology that no network may move onto.
-type keeps struct {
+// fixedRange is a range of a topology that no network may move onto.
+type fixedRange struct {
 	prefix netip.Prefix
 	what   string
 }
 
-// kept are the ranges that stay when networks move.
-func (t Topology) kept() []keeps {
-	var all []keeps
+// fixedRanges are the ranges that stay when networks move.
+func (t Topology) fixedRanges() []fixedRange {
+	var all []fixedRange
 	for _, c := range t.Clusters {
-		all = append(all, keeps{c.PodCIDR, "the pod range"}, keeps{c.ServiceCIDR, "the Service range"})
+		all = append(all, fixedRange{c.PodCIDR, "the pod range"}, fixedRange{c.ServiceCIDR, "the Service range"})
 	}
 	for _, n := range t.Networks {
 		if n.Fixed != "" {
-			all = append(all, keeps{n.Subnet, fmt.Sprintf("the network %q", n.Name)})
+			all = append(all, fixedRange{n.Subnet, fmt.Sprintf("the network %q", n.Name)})
 		}
 	}
 	for _, p := range t.Routed {
-		all = append(all, keeps{p, "a routed range"})
+		all = append(all, fixedRange{p, "a routed range"})
 	}
 	return all
 }

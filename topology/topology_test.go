@@ -98,8 +98,8 @@ func TestValidate(t *testing.T) {
 			lab := drain()
 			test.change(&lab)
 			err := lab.Validate()
-			invalid, is := errors.AsType[*InvalidError](err)
-			if !is || len(invalid.Problems) != 1 || !strings.HasPrefix(invalid.Problems[0], test.want) {
+			invalid, ok := errors.AsType[*InvalidError](err)
+			if !ok || len(invalid.Problems) != 1 || !strings.HasPrefix(invalid.Problems[0], test.want) {
 				t.Errorf("%v, want %s", err, test.want)
 			}
 		})

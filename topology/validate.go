@@ -45,13 +45,13 @@ func (t Topology) Validate() error {
 	v := validator{t: t, first: map[used]string{}}
 	v.name("lab", t.Name, maxLabName)
 	for _, n := range t.Networks {
-		of := fmt.Sprintf("network %q", n.Name)
-		v.name(of, n.Name, maxLinkName)
-		v.once(of, "name", n.Name, "network")
-		v.prefix(of, n.Subnet)
+		owner := fmt.Sprintf("network %q", n.Name)
+		v.name(owner, n.Name, maxLinkName)
+		v.once(owner, "name", n.Name, "network")
+		v.prefix(owner, n.Subnet)
 		// A /30 has two usable addresses: the bridge's and one member's.
 		if n.Subnet.Bits() > 30 {
-			v.add(of, "%s has no room for the bridge and a member: expected /30 or shorter", n.Subnet)
+			v.add(owner, "%s has no room for the bridge and a member: expected /30 or shorter", n.Subnet)
 		}
 	}
 	for _, c := range t.Clusters {
@@ -61,8 +61,8 @@ func (t Topology) Validate() error {
 		v.router(r)
 	}
 	for _, h := range t.Hosts {
-		of := v.member(KindHost, h.Name, h.Links)
-		v.via(of, h.Links, h.Via)
+		owner := v.member(KindHost, h.Name, h.Links)
+		v.via(owner, h.Links, h.Via)
 	}
 	v.ranges()
 	if len(v.problems) == 0 {
@@ -81,23 +81,23 @@ type validator struct {
 
 type used struct{ what, value string }
 
-func (v *validator) add(of, format string, args ...any) {
-	v.problems = append(v.problems, of+": "+fmt.Sprintf(format, args...))
+func (v *validator) add(owner, format string, args ...any) {
+	v.problems = append(v.problems, owner+": "+fmt.Sprintf(format, args...))
 }
 
 // once reports a value that two owners have. It must be unique in the group among.
-func (v *validator) once(of, what, value, among string) {
+func (v *validator) once(owner, what, value, among string) {
 	key := used{among + what, value}
-	if first, taken := v.first[key]; taken {
-		v.add(of, "%s %s is also the one of %s", what, value, first)
+	if first, found := v.first[key]; found {
+		v.add(owner, "%s %s is also the one of %s", what, value, first)
 		return
 	}
-	v.first[key] = of
+	v.first[key] = owner
 }
 
-func (v *validator) name(of, name string, limit int) {
+func (v *validator) name(owner, name string, limit int) {
 	if !nameRE.MatchString(name) || len(name) > limit {
-		v.add(of, "%q is no name: expected lower-case letters, digits and dashes, %d at most, with a letter or digit at both ends", name, limit)
+		v.add(owner, "%q is no name: expected lower-case letters, digits and dashes, %d at most, with a letter or digit at both ends", name, limit)
 	}
 }
 
@@ -106,112 +106,112 @@ func (v *validator) container() int {
 	return max(1, maxHostName-len("-")-min(len(v.t.Name), maxLabName))
 }
 
-func (v *validator) member(kind Kind, name string, links []Link) (of string) {
-	of = fmt.Sprintf("%s %q", kind, name)
-	v.name(of, name, v.container())
-	v.once(of, "name", name, "member")
+func (v *validator) member(kind Kind, name string, links []Link) (owner string) {
+	owner = fmt.Sprintf("%s %q", kind, name)
+	v.name(owner, name, v.container())
+	v.once(owner, "name", name, "member")
 	if len(links) == 0 {
-		v.add(of, "no links: expected at least one")
+		v.add(owner, "no links: expected at least one")
 	}
 	for i, l := range links {
-		n, known := v.t.Network(l.Network)
+		n, ok := v.t.Network(l.Network)
 		switch a := l.Address; {
-		case !known:
-			v.add(of, "no network %q%s", l.Network, Nearest(l.Network, namesOf(v.t.Networks, func(n Network) string { return n.Name })))
+		case !ok:
+			v.add(owner, "no network %q%s", l.Network, Nearest(l.Network, namesOf(v.t.Networks, func(n Network) string { return n.Name })))
 		case slices.ContainsFunc(links[:i], func(o Link) bool { return o.Network == l.Network }):
-			v.add(of, "a second link to network %q", l.Network)
+			v.add(owner, "a second link to network %q", l.Network)
 		case !a.Is4() || !n.Subnet.Contains(a) || a == n.Subnet.Masked().Addr() || a == n.Bridge() || a == n.Broadcast():
-			v.add(of, "%s is no address of a member in %s of network %q, whose first one belongs to the bridge", a, n.Subnet, n.Name)
+			v.add(owner, "%s is no address of a member in %s of network %q, whose first one belongs to the bridge", a, n.Subnet, n.Name)
 		}
-		v.once(of, "address", l.Address.String(), "")
+		v.once(owner, "address", l.Address.String(), "")
 	}
-	return of
+	return owner
 }
 
-func (v *validator) prefix(of string, p netip.Prefix) {
+func (v *validator) prefix(owner string, p netip.Prefix) {
 	if !p.Addr().Is4() || p != p.Masked() {
-		v.add(of, "%s is no IPv4 prefix without host bits, such as 10.4.94.0/24", p)
+		v.add(owner, "%s is no IPv4 prefix without host bits, such as 10.4.94.0/24", p)
 	} else if a := p.Addr(); a.IsLoopback() || a.As4()[0] >= 224 {
-		v.add(of, "%s is loopback, multicast or reserved, and no network can use it", p)
+		v.add(owner, "%s is loopback, multicast or reserved, and no network can use it", p)
 	}
 }
 
-func (v *validator) asn(of string, asn uint32) {
+func (v *validator) asn(owner string, asn uint32) {
 	if asn == 0 {
-		v.add(of, "AS 0 is reserved (RFC 7607)")
+		v.add(owner, "AS 0 is reserved (RFC 7607)")
 	}
 }
 
 func (v *validator) cluster(c Cluster) {
-	of := fmt.Sprintf("cluster %q", c.Name)
-	v.name(of, c.Name, v.container())
-	v.once(of, "name", c.Name, "cluster")
-	v.asn(of, c.ASN)
-	v.prefix(of, c.PodCIDR)
-	v.prefix(of, c.ServiceCIDR)
+	owner := fmt.Sprintf("cluster %q", c.Name)
+	v.name(owner, c.Name, v.container())
+	v.once(owner, "name", c.Name, "cluster")
+	v.asn(owner, c.ASN)
+	v.prefix(owner, c.PodCIDR)
+	v.prefix(owner, c.ServiceCIDR)
 	if len(c.Nodes) == 0 {
-		v.add(of, "no nodes: expected at least a control plane")
+		v.add(owner, "no nodes: expected at least a control plane")
 		return
 	}
 	// There is a range for every node, and a /30 is the smallest with two addresses for pods.
 	least, most := c.PodCIDR.Bits()+bits.Len(uint(len(c.Nodes)-1)), min(30, c.PodCIDR.Bits()+maxMaskSpan)
 	if c.NodeMask < least || c.NodeMask > most {
-		v.add(of, "/%d does not split %s for %d nodes: expected /%d to /%d", c.NodeMask, c.PodCIDR, len(c.Nodes), least, most)
+		v.add(owner, "/%d does not split %s for %d nodes: expected /%d to /%d", c.NodeMask, c.PodCIDR, len(c.Nodes), least, most)
 	}
 	for i, n := range c.Nodes {
-		of := v.member(KindNode, n.Name, n.Links)
+		owner := v.member(KindNode, n.Name, n.Links)
 		role := Worker
 		if i == 0 {
 			role = ControlPlane
 		}
 		if n.Role != role {
-			v.add(of, "role %q: expected %q, as the first node alone is the control plane", n.Role, role)
+			v.add(owner, "role %q: expected %q, as the first node alone is the control plane", n.Role, role)
 		}
 		switch {
 		case n.Kernel == "":
 		case !slices.Contains(Kernels, n.Kernel):
-			v.add(of, "no guest kernel %q%s", n.Kernel, Nearest(n.Kernel, Kernels))
+			v.add(owner, "no guest kernel %q%s", n.Kernel, Nearest(n.Kernel, Kernels))
 		case v.t.Dual:
-			v.add(of, "a guest speaks IPv4 alone, and the lab is dual: expected no kernel, not %q", n.Kernel)
+			v.add(owner, "a guest speaks IPv4 alone, and the lab is dual: expected no kernel, not %q", n.Kernel)
 		case i == 0:
-			v.add(of, "a control plane runs on the machine's kernel: expected none, not %q", n.Kernel)
+			v.add(owner, "a control plane runs on the machine's kernel: expected none, not %q", n.Kernel)
 		}
-		v.via(of, n.Links, n.Via)
+		v.via(owner, n.Links, n.Via)
 	}
 }
 
 func (v *validator) router(r Router) {
-	of := v.member(KindRouter, r.Name, r.Links)
+	owner := v.member(KindRouter, r.Name, r.Links)
 	if r.Kind != "" && !slices.Contains(RouterKinds, r.Kind) {
-		v.add(of, "no kind of router %q%s", r.Kind, Nearest(r.Kind, RouterKinds))
+		v.add(owner, "no kind of router %q%s", r.Kind, Nearest(r.Kind, RouterKinds))
 	}
-	v.asn(of, r.ASN)
+	v.asn(owner, r.ASN)
 	if !r.ID.Is4() || r.ID.IsUnspecified() {
-		v.add(of, "%s is no BGP identifier: expected an IPv4 address, by convention one of the router's", r.ID)
+		v.add(owner, "%s is no BGP identifier: expected an IPv4 address, by convention one of the router's", r.ID)
 	}
-	v.once(of, "BGP identifier", r.ID.String(), "")
+	v.once(owner, "BGP identifier", r.ID.String(), "")
 	for i, p := range r.Peers {
-		v.asn(of, p.ASN)
+		v.asn(owner, p.ASN)
 		if _, linked := linkOn(r.Links, p.Network); !linked {
-			v.add(of, "peers on network %q, to which it has no link", p.Network)
+			v.add(owner, "peers on network %q, to which it has no link", p.Network)
 		}
 		if slices.ContainsFunc(r.Peers[:i], func(q Peers) bool { return q.Network == p.Network && q.ASN == p.ASN }) {
-			v.add(of, "AS %d on network %q is listed twice", p.ASN, p.Network)
+			v.add(owner, "AS %d on network %q is listed twice", p.ASN, p.Network)
 		}
 	}
 }
 
 // via checks a default route: its routers exist and share a network with the member.
-func (v *validator) via(of string, links []Link, via []string) {
+func (v *validator) via(owner string, links []Link, via []string) {
 	if len(via) == 0 {
-		v.add(of, "no default gateway: expected at least one router")
+		v.add(owner, "no default gateway: expected at least one router")
 	}
 	for _, name := range via {
 		r, there := v.t.router(name)
 		if !there {
-			v.add(of, "no router %q%s", name, Nearest(name, namesOf(v.t.Routers, func(r Router) string { return r.Name })))
+			v.add(owner, "no router %q%s", name, Nearest(name, namesOf(v.t.Routers, func(r Router) string { return r.Name })))
 		} else if _, reached := nextHop(links, r); !reached {
-			v.add(of, "it shares no network with router %q, its gateway", name)
+			v.add(owner, "it shares no network with router %q, its gateway", name)
 		}
 	}
 }
@@ -226,27 +226,27 @@ func namesOf[T any](all []T, name func(T) string) (names []string) {
 // ranges checks that no two ranges of the lab overlap. The ServiceCIDRs of
 // two clusters may: ClusterIPs never leave their cluster.
 func (v *validator) ranges() {
-	type taken struct {
-		of      string
+	type ownedRange struct {
+		owner   string
 		prefix  netip.Prefix
 		service bool
 	}
-	var all []taken
+	var all []ownedRange
 	for _, n := range v.t.Networks {
-		all = append(all, taken{fmt.Sprintf("network %q", n.Name), n.Subnet, false})
+		all = append(all, ownedRange{fmt.Sprintf("network %q", n.Name), n.Subnet, false})
 	}
 	for _, c := range v.t.Clusters {
-		of := fmt.Sprintf(" of cluster %q", c.Name)
-		all = append(all, taken{"the pods" + of, c.PodCIDR, false}, taken{"the Services" + of, c.ServiceCIDR, true})
+		owner := fmt.Sprintf(" of cluster %q", c.Name)
+		all = append(all, ownedRange{"the pods" + owner, c.PodCIDR, false}, ownedRange{"the Services" + owner, c.ServiceCIDR, true})
 	}
 	for _, p := range v.t.Routed {
 		v.prefix("a routed range", p)
-		all = append(all, taken{"a routed range", p, false})
+		all = append(all, ownedRange{"a routed range", p, false})
 	}
 	for i, r := range all {
 		for _, o := range all[:i] {
 			if r.prefix.Overlaps(o.prefix) && !(r.service && o.service) {
-				v.add(r.of, "%s overlaps %s of %s", r.prefix, o.prefix, o.of)
+				v.add(r.owner, "%s overlaps %s of %s", r.prefix, o.prefix, o.owner)
 			}
 		}
 	}

@@ -178,11 +178,11 @@ func (c *checker) card(ctx context.Context, n topology.Node) {
 		c.missing("node %s: %v", n.Name, err)
 		return
 	}
-	for network, is := range info.Container.NetworkSettings.Networks {
-		fixed := is.IPAMConfig != nil && is.IPAMConfig.IPv4Address == is.IPAddress
-		if is.IPAddress == n.Links[0].Address && !fixed {
+	for network, endpoint := range info.Container.NetworkSettings.Networks {
+		fixed := endpoint.IPAMConfig != nil && endpoint.IPAMConfig.IPv4Address == endpoint.IPAddress
+		if endpoint.IPAddress == n.Links[0].Address && !fixed {
 			c.missing("node %s: Docker has chosen its address %s, and may choose another when it is powered on again; expected "+
-				"docker network connect --ip %[2]s %s %s", n.Name, is.IPAddress, network, container)
+				"docker network connect --ip %[2]s %s %s", n.Name, endpoint.IPAddress, network, container)
 		}
 	}
 }

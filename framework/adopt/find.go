@@ -23,8 +23,8 @@ const clusterLabel = "io.x-k8s.kind.cluster"
 // names: the container must have the machine ID that the node tells, which kind makes anew for
 // each container.
 func (l *Lab) containerOf(ctx context.Context, n corev1.Node) (string, error) {
-	cluster, name, is := strings.Cut(strings.TrimPrefix(n.Spec.ProviderID, "kind://docker/"), "/")
-	if !is || !strings.HasPrefix(n.Spec.ProviderID, "kind://docker/") {
+	cluster, name, ok := strings.Cut(strings.TrimPrefix(n.Spec.ProviderID, "kind://docker/"), "/")
+	if !ok || !strings.HasPrefix(n.Spec.ProviderID, "kind://docker/") {
 		return "", fmt.Errorf("its provider ID is %q, not that of a container of kind", n.Spec.ProviderID)
 	}
 	info, err := l.docker.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
@@ -42,9 +42,9 @@ func (l *Lab) containerOf(ctx context.Context, n corev1.Node) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if told := n.Status.NodeInfo.MachineID; strings.TrimSpace(id) != told {
+	if nodeID := n.Status.NodeInfo.MachineID; strings.TrimSpace(id) != nodeID {
 		return "", fmt.Errorf("container %s has machine ID %s, and the node tells %s: it is of another cluster of that name", name,
-			strings.TrimSpace(id), told)
+			strings.TrimSpace(id), nodeID)
 	}
 	return name, nil
 }
@@ -66,8 +66,8 @@ func addressesOf(m topology.Member) []netip.Addr {
 // find maps the topology's routers and hosts to containers: by name, or else by addresses.
 func (c *checker) find(ctx context.Context) {
 	has := func(container string, m topology.Member) bool {
-		is, err := c.look.InterfacesOf(ctx, container)
-		return err == nil && holds(is.Addresses, addressesOf(m)) // members reports a container that cannot be read
+		interfaces, err := c.look.InterfacesOf(ctx, container)
+		return err == nil && holds(interfaces.Addresses, addressesOf(m)) // members reports a container that cannot be read
 	}
 	for _, m := range c.t.Members() {
 		if m.Kind != topology.KindRouter {

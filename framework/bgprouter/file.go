@@ -128,11 +128,11 @@ func (d Declared) hasFIB() bool {
 	return (d.runs() || d.Files["routes4"] != "") && d.Role != snapshot.RoleRouteServer
 }
 
-func (d Declared) Describe(is *snapshot.Router) {
+func (d Declared) Describe(router *snapshot.Router) {
 	if d.Role != tor {
-		is.Role = d.Role
+		router.Role = d.Role
 	}
-	is.RIBOnly, is.Pods, is.Services, is.Families = !d.hasFIB(), d.Pods, d.Only == services, d.Families
+	router.RIBOnly, router.Pods, router.Services, router.Families = !d.hasFIB(), d.Pods, d.Only == services, d.Families
 }
 
 // Parse reads a file of routers: a YAML list of Declared, with no other keys. Each router has a
@@ -171,8 +171,8 @@ func Parse(name string, text []byte) ([]Declared, error) {
 }
 
 func (d Declared) check() error {
-	has, known := keys[d.Kind]
-	if !known {
+	has, ok := keys[d.Kind]
+	if !ok {
 		return fmt.Errorf("kind %q%s: expected %s", d.Kind, topology.Nearest(string(d.Kind), kinds), oneOf(kinds))
 	}
 	if d.Role != "" && !slices.Contains(roles, d.Role) {
@@ -241,16 +241,16 @@ var inGo = regexp.MustCompile(` (in type|into) [][.\w]+`)
 
 // Strict reads a YAML list and refuses keys that its type does not have. The error is one line, with what is expected.
 func Strict(text []byte, list any, expected string) error {
-	in := yaml.NewDecoder(bytes.NewReader(text))
-	in.KnownFields(true)
-	if err := in.Decode(list); err != nil && !errors.Is(err, io.EOF) {
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(list); err != nil && !errors.Is(err, io.EOF) {
 		says := strings.TrimPrefix(err.Error(), "yaml: ")
-		if wrong, is := errors.AsType[*yaml.TypeError](err); is && len(wrong.Errors) > 0 {
+		if wrong, ok := errors.AsType[*yaml.TypeError](err); ok && len(wrong.Errors) > 0 {
 			says = inGo.ReplaceAllString(wrong.Errors[0], "")
 		}
 		return fmt.Errorf("%s; expected %s", strings.ReplaceAll(says, "\n", " "), expected)
 	}
-	if err := in.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
+	if err := decoder.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
 		return errors.New("expected one list, and nothing after it")
 	}
 	return nil

@@ -33,16 +33,16 @@ var answers = map[Kind]struct {
 }
 
 func (d Declared) filed() error {
-	known := answers[d.Kind]
-	names := slices.Sorted(maps.Keys(known.commands))
+	allowed := answers[d.Kind]
+	names := slices.Sorted(maps.Keys(allowed.commands))
 	for name := range d.Files {
-		if known.commands[name] == nil {
+		if allowed.commands[name] == nil {
 			return fmt.Errorf("files: %s: expected %s", name, oneOf(names))
 		}
 	}
-	for _, name := range known.needed {
+	for _, name := range allowed.needed {
 		if d.Files[name] == "" {
-			return fmt.Errorf("files: expected %s as well, with what %s prints", name, shellescape.QuoteCommand(known.commands[name]))
+			return fmt.Errorf("files: expected %s as well, with what %s prints", name, shellescape.QuoteCommand(allowed.commands[name]))
 		}
 	}
 	return nil
@@ -51,9 +51,9 @@ func (d Declared) filed() error {
 // answered is the answer to a command, from its file. A router without a file for IPv6 is read for IPv4 alone.
 func (d Declared) answered(command []string) (string, error) {
 	line, name := shellescape.QuoteCommand(command), ""
-	for of, is := range answers[d.Kind].commands {
-		if slices.Equal(is, command) {
-			name = of
+	for key, words := range answers[d.Kind].commands {
+		if slices.Equal(words, command) {
+			name = key
 		}
 	}
 	switch file := d.Files[name]; {
@@ -79,12 +79,12 @@ func (d Declared) written() time.Time {
 }
 
 // aged adds a remark if files are much older or younger than the snapshot. Are begins it: The files of tor1 are.
-func (d Declared) aged(is *snapshot.Router, are string) {
-	switch age := cmp.Or(d.Now, time.Now()).Sub(is.At); {
+func (d Declared) aged(router *snapshot.Router, are string) {
+	switch age := cmp.Or(d.Now, time.Now()).Sub(router.At); {
 	case age >= oldDump:
-		remark(is, true, "%s old: %s.", are, age.Round(time.Minute))
+		remark(router, true, "%s old: %s.", are, age.Round(time.Minute))
 	case age <= -oldDump:
-		remark(is, true, "%s younger than the rest: %s.", are, -age.Round(time.Minute))
+		remark(router, true, "%s younger than the rest: %s.", are, -age.Round(time.Minute))
 	}
 }
 

@@ -16,13 +16,13 @@ import (
 
 // Routers are read from recorded answers of FRR 10.3 and BIRD 2.17, also if a file is missing.
 func TestFiles(t *testing.T) {
-	in := func(name string) string { return filepath.Join("..", "..", "topology", "bgp", "testdata", name) }
+	testdata := func(name string) string { return filepath.Join("..", "..", "topology", "bgp", "testdata", name) }
 	vrfs := filepath.Join(t.TempDir(), "vrfs.json")
 	must.NoError(t, os.WriteFile(vrfs, []byte(`{"vrfs":{"default":{"type":"DFLT","vrfId":0}},"totalVrfs":1}`), 0o600))
 	frr := map[string]string{
-		"bgp4": in("frr-10.3-rib-plain.json"), "neighbors": in("frr-10.3-neighbors.json"), "routes4": in("ip-route-frr.json"), "vrfs": vrfs,
+		"bgp4": testdata("frr-10.3-rib-plain.json"), "neighbors": testdata("frr-10.3-neighbors.json"), "routes4": testdata("ip-route-frr.json"), "vrfs": vrfs,
 	}
-	bird := map[string]string{"routes": in("bird-2.17-routes.txt"), "protocols": in("bird-2.17-protocols.txt"), "routes4": in("ip-route-bird.json"), "routes6": in("ip6-route-bird.json")}
+	bird := map[string]string{"routes": testdata("bird-2.17-routes.txt"), "protocols": testdata("bird-2.17-protocols.txt"), "routes4": testdata("ip-route-bird.json"), "routes6": testdata("ip6-route-bird.json")}
 	without := func(files map[string]string, name string) map[string]string {
 		rest := maps.Clone(files)
 		delete(rest, name)
@@ -40,7 +40,7 @@ func TestFiles(t *testing.T) {
 		{"FRR", FRR, frr, "10.5.112.0/24 10.5.113.0/24 10.5.114.0/24 203.0.113.0/24", 2, 6, ""},
 		{"BIRD", BIRD, bird, "10.5.112.0/24 10.5.112.0/24 10.5.113.0/24 10.5.114.0/24 10.5.116.0/24", 2, 18, ""},
 		{"FRR without its FIB", FRR, without(frr, "routes4"), "10.5.112.0/24 10.5.113.0/24 10.5.114.0/24 203.0.113.0/24", 2, 0, "the FIB cannot be read in this way"},
-		{"no file", FRR, map[string]string{"bgp4": in("none.json"), "neighbors": in("none.json")}, "", 0, 0, "none.json: no such file"},
+		{"no file", FRR, map[string]string{"bgp4": testdata("none.json"), "neighbors": testdata("none.json")}, "", 0, 0, "none.json: no such file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := reader(t, Declared{Name: "tor1", Kind: c.kind, Files: c.files})
@@ -59,13 +59,13 @@ func TestFiles(t *testing.T) {
 		0: "The files of tor1 are old: 1h0m0s.", -time.Hour: "", -3 * time.Hour: "The files of tor1 are younger than the rest: 2h0m0s.",
 	} {
 		files := map[string]string{"vrfs": vrfs, "routes4": frr["routes4"] + "none"}
-		is := described(reader(t, Declared{Name: "tor1", Kind: FRR, Now: time.Now().Add(now), Files: files}))
+		router := described(reader(t, Declared{Name: "tor1", Kind: FRR, Now: time.Now().Add(now), Files: files}))
 		said := ""
-		if len(is.Remarks) == 1 && is.Remarks[0].Open {
-			said = is.Remarks[0].Says
+		if len(router.Remarks) == 1 && router.Remarks[0].Open {
+			said = router.Remarks[0].Says
 		}
 		must.Equal(t, "files", says, said)
-		must.Equal(t, "their time", "1h0m0s", time.Since(is.At).Round(time.Minute).String())
+		must.Equal(t, "their time", "1h0m0s", time.Since(router.At).Round(time.Minute).String())
 	}
 	for _, c := range []struct {
 		kind  Kind

@@ -35,11 +35,11 @@ func selfSigned(t *testing.T) (cert, key string) {
 	t.Helper()
 	dir := t.TempDir()
 	private := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
-	is := &x509.Certificate{
+	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.ParseIP(routerIP)},
 		IsCA: true, BasicConstraintsValid: true,
 	}
-	signed := must.Get(x509.CreateCertificate(rand.Reader, is, is, private.Public(), private))(t)
+	signed := must.Get(x509.CreateCertificate(rand.Reader, template, template, private.Public(), private))(t)
 	text := must.Get(x509.MarshalECPrivateKey(private))(t)
 	write := func(name, kind string, bytes []byte) string {
 		file := filepath.Join(dir, name)
@@ -96,9 +96,9 @@ func TestGRPCWithoutIPv4(t *testing.T) {
 	r := reader(t, Declared{Name: "tor1", Kind: GoBGP, Address: address, Plaintext: true})
 	paths := must.Get(r.RIB(t.Context()))(t)
 	must.Equal(t, "paths", "fd00:10:5:112::/64", each.Joined(paths, " ", func(p snapshot.Path) string { return p.Prefix.String() }))
-	is := described(r)
-	if !is.IPv6 || !is.NoIPv4 || len(is.Remarks) != 1 || !strings.HasPrefix(is.Remarks[0].Says, "tor1 is read for IPv6 alone: ") {
-		t.Errorf("%+v", is)
+	router := described(r)
+	if !router.IPv6 || !router.NoIPv4 || len(router.Remarks) != 1 || !strings.HasPrefix(router.Remarks[0].Says, "tor1 is read for IPv6 alone: ") {
+		t.Errorf("%+v", router)
 	}
 }
 

@@ -68,24 +68,24 @@ func (d *dumped) Neighbors(context.Context) ([]bgp.Neighbor, error) {
 
 func (d *dumped) FIB(context.Context) ([]bgp.Route, error) { return nil, errNoFIB }
 
-func (d *dumped) Describe(is *snapshot.Router) {
-	d.router.Describe(is)
+func (d *dumped) Describe(router *snapshot.Router) {
+	d.router.Describe(router)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.err != nil || d.last.Time.IsZero() {
 		return
 	}
-	is.IPv6, is.NoIPv4, is.At = d.last.IPv6, !d.last.IPv4, d.at
-	remark(is, false, "%s is read from a table dump of %s: the second read is no second look, the best path is computed, and whether a "+
+	router.IPv6, router.NoIPv4, router.At = d.last.IPv6, !d.last.IPv4, d.at
+	remark(router, false, "%s is read from a table dump of %s: the second read is no second look, the best path is computed, and whether a "+
 		"session without a path is up is not known.",
-		is.Name, d.last.Time.Format(time.RFC3339))
+		router.Name, d.last.Time.Format(time.RFC3339))
 	if d.ahead > clockApart {
-		remark(is, true, "The table dump of %s is of a time %s after that of its file: a clock is wrong, and the dump may be older than "+
-			"the file of %s.", is.Name, d.ahead.Round(time.Second), d.at.UTC().Format(time.RFC3339))
+		remark(router, true, "The table dump of %s is of a time %s after that of its file: a clock is wrong, and the dump may be older than "+
+			"the file of %s.", router.Name, d.ahead.Round(time.Second), d.at.UTC().Format(time.RFC3339))
 	}
-	d.router.aged(is, "The table dump of "+is.Name+" is")
+	d.router.aged(router, "The table dump of "+router.Name+" is")
 	if d.last.Others != "" {
-		remark(is, true, "The table dump of %s has records that are not read, and that may change routes: %s.", is.Name, d.last.Others)
+		remark(router, true, "The table dump of %s has records that are not read, and that may change routes: %s.", router.Name, d.last.Others)
 	}
 }
 
@@ -101,18 +101,18 @@ func readDump(ctx context.Context, name string) (bgp.Dump, time.Time, error) {
 	if err != nil {
 		return bgp.Dump{}, time.Time{}, err
 	}
-	in, err := unpacked(&counted{ctx: ctx, from: file, left: maxDump})
+	content, err := unpacked(&counted{ctx: ctx, from: file, left: maxDump})
 	if err != nil {
 		return bgp.Dump{}, time.Time{}, fmt.Errorf("unpacking %s: %w", name, err)
 	}
-	dump, err := bgp.MRT(&counted{ctx: ctx, from: in, left: maxDump})
+	dump, err := bgp.MRT(&counted{ctx: ctx, from: content, left: maxDump})
 	if err == nil && !dump.IPv4 && !dump.IPv6 {
 		err = errors.New("the dump has no route")
 	}
 	if err == nil {
-		var after os.FileInfo
-		if after, err = os.Stat(name); err == nil && (!os.SameFile(before, after) || after.Size() != before.Size() ||
-			!after.ModTime().Equal(before.ModTime())) {
+		var final os.FileInfo
+		if final, err = os.Stat(name); err == nil && (!os.SameFile(before, final) || final.Size() != before.Size() ||
+			!final.ModTime().Equal(before.ModTime())) {
 			err = errors.New("it was written while it was read")
 		}
 	}
@@ -127,17 +127,17 @@ func readDump(ctx context.Context, name string) (bgp.Dump, time.Time, error) {
 }
 
 func unpacked(from io.Reader) (io.Reader, error) {
-	in := bufio.NewReader(from)
-	begins, err := in.Peek(3)
+	content := bufio.NewReader(from)
+	begins, err := content.Peek(3)
 	switch {
 	case err != nil && !errors.Is(err, io.EOF):
 		return nil, err
 	case len(begins) == 3 && begins[0] == 0x1f && begins[1] == 0x8b:
-		return gzip.NewReader(in)
+		return gzip.NewReader(content)
 	case string(begins) == "BZh":
-		return bzip2.NewReader(in), nil
+		return bzip2.NewReader(content), nil
 	}
-	return in, nil
+	return content, nil
 }
 
 // counted is a reader that ends at a size, and with a context.

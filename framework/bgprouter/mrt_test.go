@@ -70,12 +70,12 @@ func TestDump(t *testing.T) {
 			must.Fail(t, must.Err(r.Neighbors(t.Context()))) // the dump is not read yet
 			must.Equal(t, "no path", false, len(must.Get(r.RIB(t.Context()))(t)) == 0)
 			must.Equal(t, "no neighbour", false, len(must.Get(r.Neighbors(t.Context()))(t)) == 0)
-			is := described(r)
-			if age := time.Since(is.At) - max(test.age, test.file); !is.RIBOnly || !is.IPv6 || is.NoIPv4 || age.Abs() > 10*time.Second || len(is.Remarks) != 1+len(test.says) || is.Remarks[0].Open {
-				t.Errorf("%+v", is)
+			router := described(r)
+			if age := time.Since(router.At) - max(test.age, test.file); !router.RIBOnly || !router.IPv6 || router.NoIPv4 || age.Abs() > 10*time.Second || len(router.Remarks) != 1+len(test.says) || router.Remarks[0].Open {
+				t.Errorf("%+v", router)
 			}
 			for i, want := range test.says {
-				if said := is.Remarks[min(1+i, len(is.Remarks)-1)]; !said.Open || !strings.HasPrefix(said.Says, want) {
+				if said := router.Remarks[min(1+i, len(router.Remarks)-1)]; !said.Open || !strings.HasPrefix(said.Says, want) {
 					t.Errorf("%+v, want %q", said, want)
 				}
 			}

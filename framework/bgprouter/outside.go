@@ -90,30 +90,30 @@ func (o *outside) answered(ipv4, ipv6 error) {
 	o.asked, o.ipv4, o.ipv6 = true, ipv4, ipv6
 }
 
-func (o *outside) Describe(is *snapshot.Router) {
-	o.router.Describe(is)
+func (o *outside) Describe(router *snapshot.Router) {
+	o.router.Describe(router)
 	if len(o.router.Files) > 0 {
-		is.At = o.router.written()
-		o.router.aged(is, "The files of "+is.Name+" are")
+		router.At = o.router.written()
+		o.router.aged(router, "The files of "+router.Name+" are")
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	ipv4, ipv6 := o.asked && o.ipv4 == nil, o.asked && o.ipv6 == nil
-	is.IPv6, is.NoIPv4, is.VRFs = ipv6, ipv6 && !ipv4, o.vrfs
+	router.IPv6, router.NoIPv4, router.VRFs = ipv6, ipv6 && !ipv4, o.vrfs
 	if ipv4 && errors.Is(o.ipv6, bgp.ErrRefused) {
-		remark(is, false, "%s is read for IPv4 alone: %s.", is.Name, o.ipv6)
+		remark(router, false, "%s is read for IPv4 alone: %s.", router.Name, o.ipv6)
 	}
 	if ipv6 && errors.Is(o.ipv4, bgp.ErrRefused) {
-		remark(is, false, "%s is read for IPv6 alone: %s.", is.Name, o.ipv4)
+		remark(router, false, "%s is read for IPv6 alone: %s.", router.Name, o.ipv4)
 	}
 	if o.noVRFs != nil {
-		remark(is, true, "Which VRFs of %s have BGP is not known: %s.", is.Name, o.noVRFs)
+		remark(router, true, "Which VRFs of %s have BGP is not known: %s.", router.Name, o.noVRFs)
 	}
 }
 
 // remark adds a sentence on how a router was read. Open is as in snapshot.Remark.
-func remark(is *snapshot.Router, open bool, format string, args ...any) {
-	is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf(format, args...), Open: open})
+func remark(router *snapshot.Router, open bool, format string, args ...any) {
+	router.Remarks = append(router.Remarks, snapshot.Remark{Says: fmt.Sprintf(format, args...), Open: open})
 }
 
 // both reads the RIBs of both families. A router without one family is read for the other.
@@ -252,9 +252,9 @@ type limited struct {
 }
 
 func (l *limited) Write(text []byte) (int, error) {
-	kept := text[:min(len(text), l.most-l.text.Len())]
-	l.over = l.over || len(kept) < len(text)
-	l.text.Write(kept)
+	part := text[:min(len(text), l.most-l.text.Len())]
+	l.over = l.over || len(part) < len(text)
+	l.text.Write(part)
 	switch {
 	case l.silence == nil:
 	case l.over:

@@ -113,9 +113,9 @@ func reader(t *testing.T, d Declared) snapshot.RouterReader {
 
 // described is a router tor1 with the attributes that its reader sets.
 func described(r snapshot.RouterReader) snapshot.Router {
-	is := snapshot.Router{Name: "tor1"}
-	r.(snapshot.RouterDescriber).Describe(&is)
-	return is
+	router := snapshot.Router{Name: "tor1"}
+	r.(snapshot.RouterDescriber).Describe(&router)
+	return router
 }
 
 // The answers are recordings of real programs: see testdata of package bgp.
@@ -197,9 +197,9 @@ func TestWithoutVRFs(t *testing.T) {
 // The attributes of a router in a snapshot follow from the file.
 func TestDescribe(t *testing.T) {
 	for _, test := range []struct {
-		name string
-		is   Declared
-		want snapshot.Router
+		name     string
+		declared Declared
+		want     snapshot.Router
 	}{
 		{"tor", Declared{Name: "a", Kind: FRR, SSH: "a", Role: "tor"}, snapshot.Router{}},
 		{"pods", Declared{Name: "a", Kind: FRR, SSH: "a", Pods: true}, snapshot.Router{Pods: true}},
@@ -211,7 +211,7 @@ func TestDescribe(t *testing.T) {
 		{"gRPC and ssh", Declared{Name: "a", Kind: GoBGP, Address: "a:1", SSH: "a"}, snapshot.Router{}},
 	} {
 		var got snapshot.Router
-		reader(t, test.is).(snapshot.RouterDescriber).Describe(&got)
+		reader(t, test.declared).(snapshot.RouterDescriber).Describe(&got)
 		must.Equal(t, test.name, test.want, got)
 	}
 }

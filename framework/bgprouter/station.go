@@ -142,12 +142,12 @@ func severalFeeds(n int, from netip.Addr) string {
 // refused reports a connection from an address that no router has, once for each address.
 func (s *Station) refused(from netip.Addr) {
 	s.mu.Lock()
-	known := slices.Contains(s.strangers, from) || len(s.strangers) == maxStrangers
-	if !known {
+	seen := slices.Contains(s.strangers, from) || len(s.strangers) == maxStrangers
+	if !seen {
 		s.strangers = append(s.strangers, from)
 	}
 	s.mu.Unlock()
-	if !known {
+	if !seen {
 		s.tell(fmt.Sprintf("refused a BMP connection from %s: no router of the file has that address", from))
 	}
 }
@@ -156,7 +156,7 @@ func (s *Station) refused(from netip.Addr) {
 // before stays open: two programs would close each other's connections in turns. The old feed of a router
 // that has lost its power ends by TCP's keepalive.
 func (f *feeding) begin(conn net.Conn) (*feed, int) {
-	if tcp, is := conn.(*net.TCPConn); is {
+	if tcp, ok := conn.(*net.TCPConn); ok {
 		// After an error the system's defaults hold, which take longer.
 		_ = tcp.SetKeepAliveConfig(keepAlive)
 	}
@@ -180,9 +180,9 @@ func (f *feeding) end(ended *feed, err error) {
 }
 
 func (f *feeding) read(from *feed) error {
-	in := bufio.NewReaderSize(from.conn, 1<<16)
+	reader := bufio.NewReaderSize(from.conn, 1<<16)
 	for {
-		message, err := readMessage(in)
+		message, err := readMessage(reader)
 		if err != nil {
 			return err
 		}
@@ -199,9 +199,9 @@ func (f *feeding) read(from *feed) error {
 	}
 }
 
-func readMessage(in io.Reader) ([]byte, error) {
+func readMessage(r io.Reader) ([]byte, error) {
 	head := make([]byte, bmp.BMP_HEADER_SIZE)
-	if _, err := io.ReadFull(in, head); err != nil {
+	if _, err := io.ReadFull(r, head); err != nil {
 		return nil, err
 	}
 	length := binary.BigEndian.Uint32(head[1:5])
@@ -212,14 +212,14 @@ func readMessage(in io.Reader) ([]byte, error) {
 		return nil, fmt.Errorf("a message has %d bytes: expected %d to %d", length, bmp.BMP_HEADER_SIZE, maxMessage)
 	}
 	message := append(head, make([]byte, int(length)-len(head))...)
-	_, err := io.ReadFull(in, message[len(head):])
+	_, err := io.ReadFull(r, message[len(head):])
 	return message, err
 }
 
 // Await waits until each router has fed its initial routes, or a bound has passed. It tells which routers it
 // waits for, each time that this changes.
 func (s *Station) Await(ctx context.Context, bound time.Duration) error {
-	told := ""
+	lastMessage := ""
 	err := await.Until(ctx, "routers to feed by BMP", 100*time.Millisecond, bound, func(context.Context) (bool, string, error) {
 		var missing []string
 		for _, f := range s.feeds {
@@ -229,16 +229,16 @@ func (s *Station) Await(ctx context.Context, bound time.Duration) error {
 		}
 		slices.Sort(missing)
 		now := strings.Join(missing, "; ")
-		if now != told && now != "" {
+		if now != lastMessage && now != "" {
 			s.tell(fmt.Sprintf("waiting for BMP, for at most %s: %s", bound, now))
 		}
-		told = now
+		lastMessage = now
 		return len(missing) == 0, now, nil
 	})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if late, is := errors.AsType[*await.TimeoutError](err); is {
+	if late, ok := errors.AsType[*await.TimeoutError](err); ok {
 		s.tell(late.Error())
 		return nil
 	}
@@ -278,49 +278,49 @@ func (f *feeding) feedLocked() (*feed, error) {
 		return nil, fmt.Errorf("its BMP connection has ended, and the last message came at %s: %w", f.last.last.UTC().Format(time.RFC3339),
 			f.last.err)
 	}
-	is := f.open[0]
-	if is.complete {
-		return is, nil
+	current := f.open[0]
+	if current.complete {
+		return current, nil
 	}
-	idle := time.Since(is.last)
-	if idle < quietAfterEnd || idle < quiet && !is.Ended() {
+	idle := time.Since(current.last)
+	if idle < quietAfterEnd || idle < quiet && !current.Ended() {
 		return nil, errors.New("it has not fed all of its routes yet")
 	}
-	missing, late := is.Unended()
+	missing, late := current.Unended()
 	if len(missing) > 0 {
 		return nil, fmt.Errorf("it has fed no End-of-RIB of %s, so that its routes may not be whole", strings.Join(missing, ", "))
 	}
-	is.complete, is.late = true, late
-	return is, nil
+	current.complete, current.late = true, late
+	return current, nil
 }
 
 func (f *feeding) RIB(context.Context) ([]bgp.Path, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	is, err := f.feedLocked()
+	current, err := f.feedLocked()
 	if err != nil {
 		return nil, err
 	}
-	if view := is.View(); !view.IPv4 && !view.IPv6 {
+	if view := current.View(); !view.IPv4 && !view.IPv6 {
 		return nil, errors.New("it has fed neither a route nor an End-of-RIB of IPv4 or IPv6")
 	}
-	return is.RIB(), nil
+	return current.RIB(), nil
 }
 
 func (f *feeding) Neighbors(context.Context) ([]bgp.Neighbor, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	is, err := f.feedLocked()
+	current, err := f.feedLocked()
 	if err != nil {
 		return nil, err
 	}
-	return is.Neighbors(), nil
+	return current.Neighbors(), nil
 }
 
 func (f *feeding) FIB(context.Context) ([]bgp.Route, error) { return nil, errNoFIB }
 
-func (f *feeding) Describe(is *snapshot.Router) {
-	f.router.Describe(is)
+func (f *feeding) Describe(router *snapshot.Router) {
+	f.router.Describe(router)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	from, err := f.feedLocked()
@@ -328,7 +328,7 @@ func (f *feeding) Describe(is *snapshot.Router) {
 		return
 	}
 	view := from.View()
-	is.IPv6, is.NoIPv4 = view.IPv6, view.IPv6 && !view.IPv4
+	router.IPv6, router.NoIPv4 = view.IPv6, view.IPv6 && !view.IPv4
 	says, open := "the routes of its peers after its import policy, of which the best path is computed", false
 	switch {
 	case view.Filtered:
@@ -342,22 +342,22 @@ func (f *feeding) Describe(is *snapshot.Router) {
 	case view.Before:
 		says, open = "the routes of its peers before its import policy: one that the policy refuses counts as a route", true
 	}
-	remark(is, open, "%s feeds %s.", is.Name, says)
+	remark(router, open, "%s feeds %s.", router.Name, says)
 	_, late := from.Unended()
 	since := from.Young(young)
 	still := slices.DeleteFunc(late, func(a string) bool { return !slices.Contains(from.late, a) && !slices.Contains(since, a) })
 	if len(still) > 0 {
-		remark(is, true, "%s has fed no End-of-RIB of %s: routes from there may be missing.", is.Name, strings.Join(still, ", "))
+		remark(router, true, "%s has fed no End-of-RIB of %s: routes from there may be missing.", router.Name, strings.Join(still, ", "))
 	}
 	if from.HasOwnPeer() {
-		remark(is, false, "%s feeds a peer of its own, without an address, which is passed over.", is.Name)
+		remark(router, false, "%s feeds a peer of its own, without an address, which is passed over.", router.Name)
 	}
 	if unread := from.Unread(); len(unread) > 0 {
-		remark(is, true, "What %s feeds of %s cannot be read: whether that session is up, and the routes from there, are not known.",
-			is.Name, strings.Join(unread, ", "))
+		remark(router, true, "What %s feeds of %s cannot be read: whether that session is up, and the routes from there, are not known.",
+			router.Name, strings.Join(unread, ", "))
 	}
 	if unfed := from.Unfed(); len(unfed) > 0 {
-		remark(is, true, "%s feeds %s no more, for its configuration: whether that session is up, and the routes from there, are not known.",
-			is.Name, strings.Join(unfed, ", "))
+		remark(router, true, "%s feeds %s no more, for its configuration: whether that session is up, and the routes from there, are not known.",
+			router.Name, strings.Join(unfed, ", "))
 	}
 }

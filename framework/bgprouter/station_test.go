@@ -85,9 +85,9 @@ func TestStation(t *testing.T) {
 			if err != nil || len(neighbors) != 1 || neighbors[0].State != snapshot.SessionEstablished || neighbors[0].AS != nodeAS {
 				t.Errorf("%+v, %v", neighbors, err)
 			}
-			is := described(r)
-			if !is.RIBOnly || !is.IPv6 || len(is.Remarks) != 1 || is.Remarks[0].Open != test.open || !strings.Contains(is.Remarks[0].Says, test.says) {
-				t.Errorf("%+v", is)
+			got := described(r)
+			if !got.RIBOnly || !got.IPv6 || len(got.Remarks) != 1 || got.Remarks[0].Open != test.open || !strings.Contains(got.Remarks[0].Says, test.says) {
+				t.Errorf("%+v", got)
 			}
 			// A change is seen by the next read.
 			announce(t, node, "10.5.113.0/24")
@@ -109,9 +109,9 @@ func TestStation(t *testing.T) {
 // A station refuses unknown routers, messages and sizes, and does not read the router.
 func TestStationRefuses(t *testing.T) {
 	for _, test := range []struct {
-		name, from string
-		message    []byte
-		told, says string
+		name, from  string
+		message     []byte
+		event, says string
 	}{
 		{"a stranger", "127.0.0.8", nil, "refused a BMP connection from 127.0.0.8", "it has not connected from 127.0.0.7"},
 		{"another version", "127.0.0.7", []byte{1, 0, 0, 0, 6, 4}, "feeds from", "a message is of version 1 of BMP: expected 3"},
@@ -122,7 +122,7 @@ func TestStationRefuses(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s, routers, h := station(t, "127.0.0.7")
 			must.Get(dialed(t, s, test.from).Write(test.message))(t)
-			h.has(t, test.told)
+			h.has(t, test.event)
 			says(t, must.Get(Readers(routers, s))(t)["tor-127.0.0.7"], test.says)
 		})
 	}
@@ -177,11 +177,11 @@ func TestStationKeepAlive(t *testing.T) {
 	h.has(t, "tor-127.0.0.12 feeds from")
 	f := s.feeds[netip.MustParseAddr("127.0.0.12")]
 	raw := must.Get(f.open[0].conn.(*net.TCPConn).SyscallConn())(t)
-	for name, of := range map[string]struct{ option, want int }{"idle": {syscall.TCP_KEEPIDLE, 5}, "interval": {syscall.TCP_KEEPINTVL, 2}, "count": {syscall.TCP_KEEPCNT, 3}} {
+	for name, test := range map[string]struct{ option, want int }{"idle": {syscall.TCP_KEEPIDLE, 5}, "interval": {syscall.TCP_KEEPINTVL, 2}, "count": {syscall.TCP_KEEPCNT, 3}} {
 		var got int
 		var wrong error
-		if err := raw.Control(func(fd uintptr) { got, wrong = syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, of.option) }); err != nil || wrong != nil || got != of.want {
-			t.Errorf("%s: %d, want %d: %v, %v", name, got, of.want, err, wrong)
+		if err := raw.Control(func(fd uintptr) { got, wrong = syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, test.option) }); err != nil || wrong != nil || got != test.want {
+			t.Errorf("%s: %d, want %d: %v, %v", name, got, test.want, err, wrong)
 		}
 	}
 }
@@ -197,34 +197,34 @@ func TestStationNoEnd(t *testing.T) {
 		t.Helper()
 		must.Get(conn.Write(must.Get(m.Serialize())(t)))(t)
 	}
-	of := func(peer string) bmp.BMPPeerHeader {
+	headerOf := func(peer string) bmp.BMPPeerHeader {
 		return *bmp.NewBMPPeerHeader(bmp.BMP_PEER_TYPE_GLOBAL, bmp.BMP_PEER_FLAG_POST_POLICY, 0, peer, nodeAS, "192.0.2.9", 1767323045)
 	}
 	up := func(peer string) *bmp.BMPMessage {
 		open := bgp.NewBGPOpenMessage(nodeAS, 90, "192.0.2.9", nil)
-		return bmp.NewBMPPeerUpNotification(of(peer), "192.0.2.1", 179, 40000, open, open)
+		return bmp.NewBMPPeerUpNotification(headerOf(peer), "192.0.2.1", 179, 40000, open, open)
 	}
 	send(up("192.0.2.2"))
-	send(bmp.NewBMPRouteMonitoring(of("192.0.2.2"), bgp.NewBGPUpdateMessage(nil, []bgp.PathAttributeInterface{
+	send(bmp.NewBMPRouteMonitoring(headerOf("192.0.2.2"), bgp.NewBGPUpdateMessage(nil, []bgp.PathAttributeInterface{
 		bgp.NewPathAttributeOrigin(0), bgp.NewPathAttributeAsPath(nil), bgp.NewPathAttributeNextHop("192.0.2.2"),
 	}, []*bgp.IPAddrPrefix{bgp.NewIPAddrPrefix(24, "10.5.112.0")})))
 	send(up("192.0.2.3"))
 	says(t, r, "it has fed no End-of-RIB of 192.0.2.2, so that its routes may not be whole")
-	send(bmp.NewBMPRouteMonitoring(of("192.0.2.2"), bgp.NewBGPUpdateMessage(nil, nil, nil)))
+	send(bmp.NewBMPRouteMonitoring(headerOf("192.0.2.2"), bgp.NewBGPUpdateMessage(nil, nil, nil)))
 	says(t, r, "")
-	told := snapshot.Remark{Says: "tor1 has fed no End-of-RIB of 192.0.2.3: routes from there may be missing.", Open: true}
-	must.Equal(t, "remarks", []snapshot.Remark{told}, described(r).Remarks[1:])
+	missing := snapshot.Remark{Says: "tor1 has fed no End-of-RIB of 192.0.2.3: routes from there may be missing.", Open: true}
+	must.Equal(t, "remarks", []snapshot.Remark{missing}, described(r).Remarks[1:])
 	// A session that comes up later is reported as well, and a peer that is no longer fed.
 	send(up("192.0.2.4"))
-	send(bmp.NewBMPPeerDownNotification(of("192.0.2.3"), bmp.BMP_PEER_DOWN_REASON_PEER_DE_CONFIGURED, nil, nil))
+	send(bmp.NewBMPPeerDownNotification(headerOf("192.0.2.3"), bmp.BMP_PEER_DOWN_REASON_PEER_DE_CONFIGURED, nil, nil))
 	want := []string{"tor1 has fed no End-of-RIB of 192.0.2.4: routes from there may be missing.", "tor1 feeds 192.0.2.3 no more, for its configuration"}
 	must.NoError(t, await.Until(t.Context(), "two remarks", 20*time.Millisecond, 10*time.Second, func(context.Context) (bool, string, error) {
-		is := described(r)
-		ok := len(is.Remarks) == 3
+		got := described(r)
+		ok := len(got.Remarks) == 3
 		for i, w := range want {
-			ok = ok && is.Remarks[i+1].Open && strings.HasPrefix(is.Remarks[i+1].Says, w)
+			ok = ok && got.Remarks[i+1].Open && strings.HasPrefix(got.Remarks[i+1].Says, w)
 		}
-		return ok, fmt.Sprint(is.Remarks), nil
+		return ok, fmt.Sprint(got.Remarks), nil
 	}))
 	must.Equal(t, "neighbours", 2, len(must.Get(r.Neighbors(t.Context()))(t)))
 	_ = conn.Close()

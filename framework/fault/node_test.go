@@ -107,8 +107,8 @@ func TestDeleteNodeObject(t *testing.T) {
 		},
 	}
 	f, r := DeleteNodeObject("node1"), api.run(t)
-	if held, saw, err := f.TookEffect(t.Context(), r); held || err != nil || saw != "the Node object node1 is there" {
-		t.Errorf("before: %v, %q, %v", held, saw, err)
+	if effect, saw, err := f.TookEffect(t.Context(), r); effect || err != nil || saw != "the Node object node1 is there" {
+		t.Errorf("before: %v, %q, %v", effect, saw, err)
 	}
 	for range 2 { // the second time there is nothing to do
 		must.NoError(t, f.Inject(t.Context(), r))
@@ -117,8 +117,8 @@ func TestDeleteNodeObject(t *testing.T) {
 	if want := []string{"pod web", "pod probe", "node node1"}; !slices.Equal(api.deleted, want) {
 		t.Errorf("deleted %q, want %q", api.deleted, want)
 	}
-	if held, _, err := f.TookEffect(t.Context(), r); !held || err != nil {
-		t.Errorf("after: %v, %v", held, err)
+	if effect, _, err := f.TookEffect(t.Context(), r); !effect || err != nil {
+		t.Errorf("after: %v, %v", effect, err)
 	}
 }
 

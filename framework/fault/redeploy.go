@@ -44,7 +44,7 @@ func Redeploy(s workload.LoadBalancer, every time.Duration) framework.Fault {
 func redeploy(ctx context.Context, r *framework.Run, s workload.LoadBalancer, every time.Duration) (last error) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for next, after := framework.Action(s.Remove), framework.Action(s.Create); ; next, after = after, next {
+	for next, other := framework.Action(s.Remove), framework.Action(s.Create); ; next, other = other, next {
 		select {
 		case <-ctx.Done():
 			return last

@@ -25,7 +25,7 @@ func TestUntil(t *testing.T) {
 		err := Until(t.Context(), "a route", interval, bound, func(context.Context) (bool, string, error) {
 			return false, "an empty table", nil
 		})
-		if timeout, is := errors.AsType[*TimeoutError](err); !is || timeout.Saw != "an empty table" {
+		if timeout, ok := errors.AsType[*TimeoutError](err); !ok || timeout.Saw != "an empty table" {
 			t.Fatalf("err = %v; want a TimeoutError that saw an empty table", err)
 		}
 	})

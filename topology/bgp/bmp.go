@@ -36,16 +36,16 @@ type Feed struct {
 type fed struct {
 	Neighbor
 	localAS uint32
-	// before and after are the routes before and after the import policy; nil until the router feeds them.
-	// The routes of the Loc-RIB are in after.
-	before, after *fedTable
-	addPath       map[bgp.RouteFamily]bgp.BGPAddPathMode
+	// prePolicy and postPolicy are the routes before and after the import policy; nil until the router feeds
+	// them. The routes of the Loc-RIB are in postPolicy.
+	prePolicy, postPolicy *fedTable
+	addPath               map[bgp.RouteFamily]bgp.BGPAddPathMode
 	// ended are the families whose initial routes have been fed, by the length of an address; 0 for the
 	// families that are not read.
 	ended map[int]bool
-	// told is set by a Peer Up, which came at since. late is set if the feed of routes had begun before.
-	told, late bool
-	since      time.Time
+	// peerUp is set by a Peer Up, which came at since. late is set if the feed of routes had begun before.
+	peerUp, late bool
+	since        time.Time
 }
 
 type fedTable struct {
@@ -93,7 +93,7 @@ func (f *Feed) add(message []byte) error {
 		return f.cannotRead(message, fmt.Errorf("it is fed in version %d of BMP, and %d is read", message[0], bmp.BMP_VERSION))
 	}
 	m, err := bmp.ParseBMPMessageWithOptions(message, func(h bmp.BMPPeerHeader) []*bgp.MarshallingOption {
-		if p := f.known(h); p != nil && len(p.addPath) > 0 {
+		if p := f.find(h); p != nil && len(p.addPath) > 0 {
 			return []*bgp.MarshallingOption{{AddPath: p.addPath}}
 		}
 		return nil
@@ -109,7 +109,7 @@ func (f *Feed) add(message []byte) error {
 		}
 		f.drop(p)
 		p.up(m.PeerHeader, body)
-		p.told, p.late, p.since = true, f.begun, time.Now()
+		p.peerUp, p.late, p.since = true, f.begun, time.Now()
 		delete(f.unfed, p.Address)
 		delete(f.unread, p.Address)
 	case *bmp.BMPPeerDownNotification:
@@ -127,8 +127,8 @@ func (f *Feed) add(message []byte) error {
 		}
 		p.Neighbor = Neighbor{Address: p.Address, AS: p.AS, State: "idle"}
 	case *bmp.BMPRouteMonitoring:
-		update, is := body.BGPUpdate.Body.(*bgp.BGPUpdate)
-		if !is {
+		update, ok := body.BGPUpdate.Body.(*bgp.BGPUpdate)
+		if !ok {
 			return errors.New("it has a BGP message that is no UPDATE")
 		}
 		p, err := f.peer(m.PeerHeader)
@@ -180,7 +180,7 @@ func ours(h bmp.BMPPeerHeader) bool {
 	return h.PeerDistinguisher == 0 && (loc(h) || h.PeerType == bmp.BMP_PEER_TYPE_GLOBAL && !h.IsAdjRIBOut())
 }
 
-func (f *Feed) known(h bmp.BMPPeerHeader) *fed {
+func (f *Feed) find(h bmp.BMPPeerHeader) *fed {
 	switch {
 	case !ours(h):
 		return nil
@@ -192,7 +192,7 @@ func (f *Feed) known(h bmp.BMPPeerHeader) *fed {
 
 // peer is the peer of a header, made if there is none; nil if it is not read.
 func (f *Feed) peer(h bmp.BMPPeerHeader) (*fed, error) {
-	if p := f.known(h); p != nil || !ours(h) {
+	if p := f.find(h); p != nil || !ours(h) {
 		return p, nil
 	}
 	p := &fed{Neighbor: Neighbor{AS: h.PeerAS, State: StateUnknown}, ended: map[int]bool{}}
@@ -224,10 +224,10 @@ func (p *fed) up(h bmp.BMPPeerHeader, body *bmp.BMPPeerUpNotification) {
 			p.addPath[family] = bgp.BGP_ADD_PATH_RECEIVE
 		}
 	}
-	if open, is := body.SentOpenMsg.Body.(*bgp.BGPOpen); is && !loc(h) {
+	if open, ok := body.SentOpenMsg.Body.(*bgp.BGPOpen); ok && !loc(h) {
 		p.localAS = uint32(open.MyAS)
 		eachCapability(open, func(c bgp.ParameterCapabilityInterface) {
-			if four, is := c.(*bgp.CapFourOctetASNumber); is {
+			if four, ok := c.(*bgp.CapFourOctetASNumber); ok {
 				p.localAS = four.CapValue
 			}
 		})
@@ -237,9 +237,9 @@ func (p *fed) up(h bmp.BMPPeerHeader, body *bmp.BMPPeerUpNotification) {
 // addPathOf are the families for which an OPEN offers to send or receive several paths.
 func addPathOf(m *bgp.BGPMessage) map[bgp.RouteFamily]bgp.BGPAddPathMode {
 	modes := map[bgp.RouteFamily]bgp.BGPAddPathMode{}
-	if open, is := m.Body.(*bgp.BGPOpen); is {
+	if open, ok := m.Body.(*bgp.BGPOpen); ok {
 		eachCapability(open, func(c bgp.ParameterCapabilityInterface) {
-			if add, is := c.(*bgp.CapAddPath); is {
+			if add, ok := c.(*bgp.CapAddPath); ok {
 				for _, t := range add.Tuples {
 					modes[t.RouteFamily] = t.Mode
 				}
@@ -251,7 +251,7 @@ func addPathOf(m *bgp.BGPMessage) map[bgp.RouteFamily]bgp.BGPAddPathMode {
 
 func eachCapability(open *bgp.BGPOpen, do func(bgp.ParameterCapabilityInterface)) {
 	for _, parameter := range open.OptParams {
-		if all, is := parameter.(*bgp.OptionParameterCapability); is {
+		if all, ok := parameter.(*bgp.OptionParameterCapability); ok {
 			for _, c := range all.Capability {
 				do(c)
 			}
@@ -260,14 +260,14 @@ func eachCapability(open *bgp.BGPOpen, do func(bgp.ParameterCapabilityInterface)
 }
 
 func (f *Feed) drop(p *fed) {
-	for _, t := range []*fedTable{p.before, p.after} {
+	for _, t := range []*fedTable{p.prePolicy, p.postPolicy} {
 		if t != nil {
 			for _, path := range t.paths {
 				f.used -= fedSize(path)
 			}
 		}
 	}
-	p.before, p.after, p.ended = nil, nil, map[int]bool{}
+	p.prePolicy, p.postPolicy, p.ended = nil, nil, map[int]bool{}
 }
 
 // fedSize is the memory that a path takes, in bytes, with its place in a table.
@@ -275,16 +275,16 @@ func fedSize(p ranked) int { return sizeOf(p.Path) + 96 }
 
 func (f *Feed) update(p *fed, h bmp.BMPPeerHeader, update *bgp.BGPUpdate) error {
 	f.begun = true
-	in := &p.before
+	slot := &p.prePolicy
 	if loc(h) || h.IsPostPolicy() {
-		in = &p.after
+		slot = &p.postPolicy
 	}
-	if *in == nil {
-		*in = &fedTable{paths: map[fedKey]ranked{}, families: map[int]bool{}}
+	if *slot == nil {
+		*slot = &fedTable{paths: map[fedKey]ranked{}, families: map[int]bool{}}
 	}
 	// A Loc-RIB's flag for "filtered" has the bit of other tables' flag for IPv6.
 	f.filtered = f.filtered || loc(h) && h.Flags&bmp.BMP_PEER_FLAG_IPV6 != 0
-	t := *in
+	t := *slot
 	if end, family := update.IsEndOfRib(); end {
 		bits := map[bgp.RouteFamily]int{bgp.RF_IPv4_UC: 32, bgp.RF_IPv6_UC: 128}[family]
 		if p.ended[bits] = true; bits > 0 {
@@ -359,7 +359,7 @@ func (f *Feed) put(t *fedTable, nlri bgp.AddrPrefixInterface, path *ranked) erro
 
 // whole reports whether the initial routes of each family that has routes have been fed.
 func (p *fed) whole() bool {
-	for _, t := range []*fedTable{p.before, p.after} {
+	for _, t := range []*fedTable{p.prePolicy, p.postPolicy} {
 		if t == nil {
 			continue
 		}
@@ -373,7 +373,7 @@ func (p *fed) whole() bool {
 }
 
 func (p *fed) feeds() bool {
-	return p.State == StateEstablished || p.State == StateUnknown && (p.before != nil || p.after != nil)
+	return p.State == StateEstablished || p.State == StateUnknown && (p.prePolicy != nil || p.postPolicy != nil)
 }
 
 // Ended reports whether the router has said of each session that is up, and of its Loc-RIB, that
@@ -392,8 +392,8 @@ func (f *Feed) Ended() bool {
 // begun. Such sessions are late, and so are sessions without any routes. If a Loc-RIB is fed, sessions are
 // not listed.
 func (f *Feed) Unended() (missing, late []string) {
-	if f.local != nil && f.local.after != nil {
-		if f.local.told && !f.local.whole() {
+	if f.local != nil && f.local.postPolicy != nil {
+		if f.local.peerUp && !f.local.whole() {
 			missing = append(missing, "the Loc-RIB")
 		}
 		return missing, nil
@@ -401,7 +401,7 @@ func (f *Feed) Unended() (missing, late []string) {
 	for _, n := range f.Neighbors() {
 		switch p := f.peers[n.Address]; {
 		case !p.feeds() || p.whole():
-		case p.late || p.before == nil && p.after == nil:
+		case p.late || p.prePolicy == nil && p.postPolicy == nil:
 			late = append(late, n.Address.String())
 		default:
 			missing = append(missing, n.Address.String())
@@ -449,13 +449,13 @@ func (f *Feed) RIB() []Path {
 			all = append(all, p)
 		}
 	}
-	if f.local == nil || f.local.after == nil {
+	if f.local == nil || f.local.postPolicy == nil {
 		return bestOf(all)
 	}
 	senders := f.senders()
 	for i := range all {
 		p := &all[i]
-		if by, known := senders[route{p.Prefix, p.NextHop}]; known {
+		if by, ok := senders[route{p.Prefix, p.NextHop}]; ok {
 			p.Neighbor = by
 		} else if p.NextHop.IsValid() && !p.NextHop.IsUnspecified() {
 			p.Neighbor = p.NextHop
@@ -486,15 +486,15 @@ func (f *Feed) View() View {
 
 // tables are the tables whose paths RIB returns.
 func (f *Feed) tables() (view View, all []*fedTable) {
-	if f.local != nil && f.local.after != nil {
-		return View{LocRIB: true, Filtered: f.filtered, Endless: !f.local.told && !f.local.whole()}, []*fedTable{f.local.after}
+	if f.local != nil && f.local.postPolicy != nil {
+		return View{LocRIB: true, Filtered: f.filtered, Endless: !f.local.peerUp && !f.local.whole()}, []*fedTable{f.local.postPolicy}
 	}
 	for _, p := range f.peers {
 		switch {
-		case p.after != nil:
-			all = append(all, p.after)
-		case p.before != nil:
-			all = append(all, p.before)
+		case p.postPolicy != nil:
+			all = append(all, p.postPolicy)
+		case p.prePolicy != nil:
+			all = append(all, p.prePolicy)
 			view.Before = true
 		}
 	}
@@ -510,7 +510,7 @@ type route struct {
 func (f *Feed) senders() map[route]netip.Addr {
 	by := map[route]netip.Addr{}
 	for _, p := range f.peers {
-		for _, t := range []*fedTable{p.before, p.after} {
+		for _, t := range []*fedTable{p.prePolicy, p.postPolicy} {
 			if t == nil {
 				continue
 			}

@@ -68,7 +68,7 @@ func feedOf(t testing.TB, messages ...[]byte) *Feed {
 
 func TestFeed(t *testing.T) {
 	const one, two = "192.0.2.2", "192.0.2.3"
-	before, after := header(bmp.BMP_PEER_TYPE_GLOBAL, 0, one, 64513), header(bmp.BMP_PEER_TYPE_GLOBAL, bmp.BMP_PEER_FLAG_POST_POLICY, one, 64513)
+	prePolicy, postPolicy := header(bmp.BMP_PEER_TYPE_GLOBAL, 0, one, 64513), header(bmp.BMP_PEER_TYPE_GLOBAL, bmp.BMP_PEER_FLAG_POST_POLICY, one, 64513)
 	out := header(bmp.BMP_PEER_TYPE_GLOBAL, bmp.BMP_PEER_FLAG_ADJ_RIB_TYP, one, 64513)
 	second := header(bmp.BMP_PEER_TYPE_GLOBAL, 0, two, feedAS)
 	local, vrf := header(bmp.BMP_PEER_TYPE_LOCAL_RIB, 0, "0.0.0.0", feedAS), header(bmp.BMP_PEER_TYPE_LOCAL_RIB, 0, "0.0.0.0", feedAS)
@@ -77,7 +77,7 @@ func TestFeed(t *testing.T) {
 	filtered.Flags = bmp.BMP_PEER_FLAG_IPV6
 	localUp := peerUp(t, "0.0.0.0", feedAS)
 	localUp[bmp.BMP_HEADER_SIZE] = bmp.BMP_PEER_TYPE_LOCAL_RIB
-	up, route := peerUp(t, one, 64513), fedRoute(t, before, one, []uint32{64513}, "10.5.112.0/24", "10.5.113.0/24")
+	up, route := peerUp(t, one, 64513), fedRoute(t, prePolicy, one, []uint32{64513}, "10.5.112.0/24", "10.5.113.0/24")
 	path := func(p, hop, from, as, flags string) string {
 		return p + " via " + hop + " from " + from + " as [" + as + "]" + flags
 	}
@@ -95,14 +95,14 @@ func TestFeed(t *testing.T) {
 	}{
 		{name: "nothing", unended: "[] []"},
 		{"a session", [][]byte{up}, nil, []string{one + " AS 64513 established"}, View{}, false, "[] [192.0.2.2]"},
-		{"before the policy", [][]byte{up, route, endOf(t, before)}, first, []string{one + " AS 64513 established"}, View{IPv4: true, Before: true}, true, "[] []"},
-		{"withdrawn", [][]byte{up, route, withdrawal(t, before, "10.5.112.0/24")}, first[1:], []string{one + " AS 64513 established"}, View{IPv4: true, Before: true}, false, "[192.0.2.2] []"},
-		{"the session is down", [][]byte{up, route, encoded(t, bmp.NewBMPPeerDownNotification(before, bmp.BMP_PEER_DOWN_REASON_REMOTE_NO_NOTIFICATION, nil, nil))},
+		{"before the policy", [][]byte{up, route, endOf(t, prePolicy)}, first, []string{one + " AS 64513 established"}, View{IPv4: true, Before: true}, true, "[] []"},
+		{"withdrawn", [][]byte{up, route, withdrawal(t, prePolicy, "10.5.112.0/24")}, first[1:], []string{one + " AS 64513 established"}, View{IPv4: true, Before: true}, false, "[192.0.2.2] []"},
+		{"the session is down", [][]byte{up, route, encoded(t, bmp.NewBMPPeerDownNotification(prePolicy, bmp.BMP_PEER_DOWN_REASON_REMOTE_NO_NOTIFICATION, nil, nil))},
 			nil, []string{one + " AS 64513 idle"}, View{IPv4: true}, true, "[] []"},
-		{"a peer that is fed no more", [][]byte{up, route, endOf(t, before), peerUp(t, two, feedAS), fedRoute(t, second, two, nil, "10.5.112.0/24"), endOf(t, second),
+		{"a peer that is fed no more", [][]byte{up, route, endOf(t, prePolicy), peerUp(t, two, feedAS), fedRoute(t, second, two, nil, "10.5.112.0/24"), endOf(t, second),
 			encoded(t, bmp.NewBMPPeerDownNotification(second, bmp.BMP_PEER_DOWN_REASON_PEER_DE_CONFIGURED, nil, nil))},
 			first, []string{one + " AS 64513 established"}, View{IPv4: true, Before: true}, true, "[] []"},
-		{"after the policy", [][]byte{up, route, fedRoute(t, after, one, []uint32{64513}, "10.5.113.0/24")}, first[1:], []string{one + " AS 64513 established"}, View{IPv4: true}, false, "[192.0.2.2] []"},
+		{"after the policy", [][]byte{up, route, fedRoute(t, postPolicy, one, []uint32{64513}, "10.5.113.0/24")}, first[1:], []string{one + " AS 64513 established"}, View{IPv4: true}, false, "[192.0.2.2] []"},
 		{"what is announced to a peer", [][]byte{up, fedRoute(t, out, one, []uint32{64513}, "10.5.113.0/24")}, nil, []string{one + " AS 64513 established"}, View{}, false, "[] [192.0.2.2]"},
 		{"two peers, one of them internal", [][]byte{up, route, peerUp(t, two, feedAS), fedRoute(t, second, two, nil, "10.5.112.0/24")}, []string{
 			path("10.5.112.0/24", two, two, "", " best multipath internal"), path("10.5.112.0/24", one, one, "64513", ""), first[1],
@@ -110,14 +110,14 @@ func TestFeed(t *testing.T) {
 		{"Loc-RIB alone", [][]byte{fedRoute(t, local, one, []uint32{64513}, "10.5.112.0/24"), endOf(t, local)}, first[:1], nil, View{LocRIB: true, IPv4: true}, true, "[] []"},
 		{"Loc-RIB without its end", [][]byte{localUp, fedRoute(t, local, one, []uint32{64513}, "10.5.112.0/24")}, first[:1], nil, View{LocRIB: true, IPv4: true}, false, "[the Loc-RIB] []"},
 		{"Loc-RIB and a peer that sends another's next hop", [][]byte{
-			up, fedRoute(t, before, "192.0.2.77", []uint32{64513}, "10.5.112.0/24"), fedRoute(t, local, "192.0.2.77", []uint32{64513}, "10.5.112.0/24"),
+			up, fedRoute(t, prePolicy, "192.0.2.77", []uint32{64513}, "10.5.112.0/24"), fedRoute(t, local, "192.0.2.77", []uint32{64513}, "10.5.112.0/24"),
 		}, []string{path("10.5.112.0/24", "192.0.2.77", one, "64513", best)}, []string{one + " AS 64513 established"}, View{LocRIB: true, IPv4: true, Endless: true}, false, "[] []"},
 		{"the Loc-RIB of a VRF", [][]byte{fedRoute(t, vrf, one, []uint32{64513}, "10.5.112.0/24")}, nil, nil, View{}, false, "[] []"},
 		{"a part of the Loc-RIB", [][]byte{fedRoute(t, filtered, one, []uint32{64513}, "10.5.112.0/24")}, first[:1], nil, View{LocRIB: true, IPv4: true, Filtered: true, Endless: true}, false, "[] []"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := feedOf(t, test.feed...)
-			must.Equal(t, "paths", test.paths, told(f.RIB()))
+			must.Equal(t, "paths", test.paths, pathLines(f.RIB()))
 			must.Equal(t, "peers", test.peers, peersTold(f.Neighbors()))
 			must.Equal(t, "view", test.view, f.View())
 			must.Equal(t, "ended", test.ended, f.Ended())
@@ -174,7 +174,7 @@ func TestFeedOfFRR(t *testing.T) {
 		"2001:db8:cb::/48 via :: from invalid IP as [] best multipath",
 		"fd00:10:5:112::/64 via 2001:db8:77::3 from 2001:db8:77::3 as [64513] best multipath",
 		"fd00:10:5:113::/64 via 2001:db8:77::8 from 2001:db8:77::8 as [64513] best multipath",
-	}, told(f.RIB()))
+	}, pathLines(f.RIB()))
 	must.Equal(t, "peers", []string{
 		"198.18.77.3 AS 64513 established", "2001:db8:77::3 AS 64513 established", "2001:db8:77::9 AS 64513 idle",
 	}, peersTold(f.Neighbors()))
@@ -193,7 +193,7 @@ func TestFeedAddPath(t *testing.T) {
 		update := bgp.NewBGPUpdateMessage(nil, []bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(0), sequence(64513), bgp.NewPathAttributeNextHop(hop)}, []*bgp.IPAddrPrefix{nlri})
 		must.NoError(t, f.Add(must.Get(bmp.NewBMPRouteMonitoring(h, update).Serialize(options))(t)))
 	}
-	must.Equal(t, "", 2, len(told(f.RIB())))
+	must.Equal(t, "", 2, len(pathLines(f.RIB())))
 }
 
 func TestFeedRefusals(t *testing.T) {

@@ -88,20 +88,20 @@ func FRRPaths(text string) ([]Path, error) {
 	}
 	var warning string
 	var paths []Path
-	in := json.NewDecoder(strings.NewReader(text))
-	err := fields(in, func(name string) error {
+	decoder := json.NewDecoder(strings.NewReader(text))
+	err := fields(decoder, func(name string) error {
 		switch name {
 		case "warning":
-			return in.Decode(&warning)
+			return decoder.Decode(&warning)
 		case "routes":
 			paths = []Path{}
-			return fields(in, func(text string) error {
+			return fields(decoder, func(text string) error {
 				prefix, err := netip.ParsePrefix(text)
 				if err != nil {
 					return err
 				}
 				var listed []frrListed
-				if err := in.Decode(&listed); err != nil {
+				if err := decoder.Decode(&listed); err != nil {
 					return err
 				}
 				for _, from := range listed {
@@ -115,10 +115,10 @@ func FRRPaths(text string) ([]Path, error) {
 			})
 		}
 		var other json.RawMessage
-		return in.Decode(&other)
+		return decoder.Decode(&other)
 	})
 	if err == nil {
-		err = ended(in)
+		err = ended(decoder)
 	}
 	switch {
 	case err != nil:
@@ -163,9 +163,9 @@ func (from frrListed) path(prefix netip.Prefix) (Path, error) {
 }
 
 // fields reads an object of JSON. One reads the value of a field.
-func fields(in *json.Decoder, one func(name string) error) error {
-	return elements(in, '{', func() error {
-		name, err := in.Token()
+func fields(decoder *json.Decoder, one func(name string) error) error {
+	return elements(decoder, '{', func() error {
+		name, err := decoder.Token()
 		if err != nil {
 			return err
 		}
@@ -174,24 +174,24 @@ func fields(in *json.Decoder, one func(name string) error) error {
 }
 
 // elements reads a JSON array or object. One reads an element.
-func elements(in *json.Decoder, opens json.Delim, one func() error) error {
-	if token, err := in.Token(); err != nil {
+func elements(decoder *json.Decoder, opens json.Delim, one func() error) error {
+	if token, err := decoder.Token(); err != nil {
 		return err
 	} else if token != opens {
 		return fmt.Errorf("want %s, got %v", opens, token)
 	}
-	for in.More() {
+	for decoder.More() {
 		if err := one(); err != nil {
 			return err
 		}
 	}
-	_, err := in.Token()
+	_, err := decoder.Token()
 	return err
 }
 
 // ended returns an error if something follows what was read.
-func ended(in *json.Decoder) error {
-	if _, err := in.Token(); !errors.Is(err, io.EOF) {
+func ended(decoder *json.Decoder) error {
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("there is more after the end of the JSON")
 	}
 	return nil

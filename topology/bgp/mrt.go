@@ -62,7 +62,7 @@ type mrtTable struct {
 	families map[int]bool
 }
 
-func readMRT(in *bufio.Reader) (d Dump, err error) {
+func readMRT(reader *bufio.Reader) (d Dump, err error) {
 	tables := map[string]*mrtTable{} // by the name of the view
 	var current *mrtTable
 	number, others, first := 1, 0, ""
@@ -72,7 +72,7 @@ func readMRT(in *bufio.Reader) (d Dump, err error) {
 		}
 	}()
 	for ; ; number++ {
-		header, body, err := mrtRecord(in)
+		header, body, err := mrtRecord(reader)
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -191,8 +191,8 @@ func ribEntries(kind mrt.MRTSubTypeTableDumpv2, body []byte) (prefix netip.Prefi
 }
 
 func noHop(attr bgp.PathAttributeInterface) bool {
-	reach, is := attr.(*bgp.PathAttributeMpReachNLRI)
-	return is && reach.Nexthop == nil
+	reach, ok := attr.(*bgp.PathAttributeMpReachNLRI)
+	return ok && reach.Nexthop == nil
 }
 
 // dumpOf is the dump of some tables, with the time of the oldest.
@@ -232,9 +232,9 @@ func dumpOf(tables map[string]*mrtTable) (d Dump, err error) {
 	return d, nil
 }
 
-func mrtRecord(in io.Reader) (*mrt.MRTHeader, []byte, error) {
+func mrtRecord(r io.Reader) (*mrt.MRTHeader, []byte, error) {
 	head := make([]byte, mrt.MRT_COMMON_HEADER_LEN)
-	if _, err := io.ReadFull(in, head); err != nil {
+	if _, err := io.ReadFull(r, head); err != nil {
 		return nil, nil, err // io.EOF at the end of the last record alone
 	}
 	header := &mrt.MRTHeader{}
@@ -245,7 +245,7 @@ func mrtRecord(in io.Reader) (*mrt.MRTHeader, []byte, error) {
 		return nil, nil, fmt.Errorf("it has %d bytes, and at most %d are read", header.Len, maxRecord)
 	}
 	body := make([]byte, header.Len)
-	_, err := io.ReadFull(in, body)
+	_, err := io.ReadFull(r, body)
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// told lists paths, one in a line, with origin, preference and MED unless they are igp, 100 and 0.
-func told(paths []Path) (lines []string) {
+// pathLines lists paths, one in a line, with origin, preference and MED unless they are igp, 100 and 0.
+func pathLines(paths []Path) (lines []string) {
 	for _, p := range paths {
 		flags := ""
 		for _, flag := range []struct {
@@ -76,7 +76,7 @@ func TestMRT(t *testing.T) {
 	} {
 		t.Run(test.file, func(t *testing.T) {
 			d := must.Get(MRT(strings.NewReader(read(t, test.file))))(t)
-			must.Equal(t, "paths", test.paths, told(d.Paths))
+			must.Equal(t, "paths", test.paths, pathLines(d.Paths))
 			must.Equal(t, "peers", test.peers, peersTold(d.Neighbors))
 			must.Equal(t, "day, IPv4, IPv6", [3]any{"2026-11-25", true, true}, [3]any{d.Time.Format(time.DateOnly), d.IPv4, d.IPv6})
 		})
@@ -117,7 +117,7 @@ func TestMRTTables(t *testing.T) {
 		"10.5.112.0/24 via 192.0.2.2 from 192.0.2.2 as [64513 1] best multipath",
 		"10.5.112.0/24 via 192.0.2.2 from 192.0.2.3 as [64513 2] internal",
 		"10.5.113.0/24 via 192.0.2.2 from invalid IP as [64513 3] best multipath",
-	}, told(d.Paths))
+	}, pathLines(d.Paths))
 	must.Equal(t, "", []string{"192.0.2.2 AS 64513 established", "192.0.2.3 AS 64524 established", "192.0.2.4 AS 64513 unknown"},
 		peersTold(d.Neighbors))
 }

@@ -17,7 +17,7 @@ func TestFRROutside(t *testing.T) {
 		"10.5.113.0/24 via 198.18.77.3 from 198.18.77.3 as [64513] best multipath",
 		"10.5.114.0/24 via 198.18.77.8 from 198.18.77.3 as [64513] best multipath",
 		"203.0.113.0/24 via 0.0.0.0 from invalid IP as [] best multipath",
-	}, told(must.Get(FRRPaths(read(t, "frr-10.3-rib-plain.json")))(t)))
+	}, pathLines(must.Get(FRRPaths(read(t, "frr-10.3-rib-plain.json")))(t)))
 	neighbors, err := FRRNeighbors(read(t, "frr-10.3-neighbors.json"))
 	if err != nil || len(neighbors) != 2 || neighbors[0].State != StateEstablished {
 		t.Errorf("neighbours %+v, %v, want two with sessions", neighbors, err)
@@ -93,7 +93,7 @@ func TestBIRDOutside(t *testing.T) {
 			routes := strings.ReplaceAll(routes, "10:02:31.789", format.now)
 			protocols := strings.ReplaceAll(strings.ReplaceAll(protocols, "10:02:30.689", format.now), "10:02:29.707", format.now)
 			must.Equal(t, "paths", []string{"203.0.113.0/24 via 198.18.77.2 from 198.18.77.2 as [64524] best multipath"},
-				told(must.Get(BIRDPaths(routes, protocols))(t)))
+				pathLines(must.Get(BIRDPaths(routes, protocols))(t)))
 			neighbors := must.Get(birdNeighbors(protocols, nil))(t)
 			up := Neighbor{Address: addr("198.18.77.2"), AS: 64524, RouterID: addr("192.0.2.1"), State: StateEstablished,
 				Received: 1, Accepted: 1}
@@ -108,11 +108,11 @@ func TestIPv6Outside(t *testing.T) {
 		"2001:db8:cb::/48 via :: from invalid IP as [] best multipath",
 		"fd00:10:5:112::/64 via 2001:db8:77::3 from 2001:db8:77::3 as [64513] best multipath",
 		"fd00:10:5:113::/64 via 2001:db8:77::8 from 2001:db8:77::3 as [64513] best multipath",
-	}, told(must.Get(FRRPaths(read(t, "frr-10.3-rib6-plain.json")))(t)))
+	}, pathLines(must.Get(FRRPaths(read(t, "frr-10.3-rib6-plain.json")))(t)))
 	must.Equal(t, "BIRD", []string{
 		"203.0.113.0/24 via 198.18.77.2 from 198.18.77.2 as [64524] best multipath",
 		"2001:db8:cb::/48 via 2001:db8:77::2 from 2001:db8:77::2 as [64524] best multipath",
-	}, told(must.Get(BIRDPaths(read(t, "bird-2.17-routes-both.txt"), read(t, "bird-2.17-protocols-both.txt")))(t)))
+	}, pathLines(must.Get(BIRDPaths(read(t, "bird-2.17-routes-both.txt"), read(t, "bird-2.17-protocols-both.txt")))(t)))
 }
 
 // A path whose next hop cannot be reached is not the best one.

@@ -36,7 +36,7 @@ func TestParsePaths(t *testing.T) {
 		"10.5.113.0/24 via 192.0.2.2 from 192.0.2.2 as [64513] best multipath",
 		"10.5.114.0/24 via 192.0.2.2 from 192.0.2.2 as [64513 64998 64999] best multipath incomplete 100 50",
 		"10.5.116.0/24 via 192.0.2.130 from 192.0.2.130 as [] best multipath internal igp 90 0",
-	}, told(must.Get(BIRDPaths(birdBanner+read(t, "bird-2.17-routes.txt"), birdBanner+read(t, "bird-2.17-protocols.txt")))(t)))
+	}, pathLines(must.Get(BIRDPaths(birdBanner+read(t, "bird-2.17-routes.txt"), birdBanner+read(t, "bird-2.17-protocols.txt")))(t)))
 }
 
 func birdTimes(text string) (time.Time, error) {

@@ -54,7 +54,7 @@ func TestPathsOf(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			d := &api.Destination{Prefix: "10.5.112.0/24", Paths: []*api.Path{tt.first, tt.second}}
 			want := []string{"10.5.112.0/24 via 10.4.94.32 " + tt.ofFirst, "10.5.112.0/24 via 10.4.94.21 " + tt.ofLast}
-			must.Equal(t, "paths", want, told(must.Get(GoBGPPaths(d, localAS))(t)))
+			must.Equal(t, "paths", want, pathLines(must.Get(GoBGPPaths(d, localAS))(t)))
 		})
 	}
 }

@@ -169,10 +169,10 @@ func kernelRoutes(text string, byDefault netip.Prefix) ([]Route, error) {
 		return int(n), err
 	}
 	routes := []Route{}
-	in := json.NewDecoder(strings.NewReader(text))
-	err := elements(in, '[', func() error {
+	decoder := json.NewDecoder(strings.NewReader(text))
+	err := elements(decoder, '[', func() error {
 		var from kernelRoute
-		if err := in.Decode(&from); err != nil {
+		if err := decoder.Decode(&from); err != nil {
 			return err
 		}
 		r := Route{Prefix: byDefault, Metric: from.Metric, Source: from.PrefSrc}
@@ -199,7 +199,7 @@ func kernelRoutes(text string, byDefault netip.Prefix) ([]Route, error) {
 		return nil
 	})
 	if err == nil {
-		err = ended(in)
+		err = ended(decoder)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the routes of ip(8): %w", err)

@@ -66,7 +66,7 @@ func fromNetlink(n netlink.Route, byDefault netip.Prefix, names map[int]string) 
 
 // gateway is the address of a next hop; via has it if it is of another family than the route.
 func gateway(gw net.IP, via netlink.Destination) netip.Addr {
-	if v, is := via.(*netlink.Via); is && gw == nil {
+	if v, ok := via.(*netlink.Via); ok && gw == nil {
 		return address(v.Addr)
 	}
 	return address(gw)

@@ -19,9 +19,9 @@ func TestFromNetlink(t *testing.T) {
 	}
 	names := map[int]string{2: "eth0", 3: "eth1"}
 	for _, tt := range []struct {
-		name string
-		in   netlink.Route
-		want string
+		name  string
+		route netlink.Route
+		want  string
 	}{
 		{"connected", netlink.Route{Dst: network("10.4.94.0/24"), LinkIndex: 2, Src: net.IPv4(10, 4, 94, 32), Protocol: 2, Type: 1},
 			"10.4.94.0/24 dev eth0 proto kernel metric 0 from 10.4.94.32"},
@@ -36,7 +36,7 @@ func TestFromNetlink(t *testing.T) {
 		{"unreachable", netlink.Route{Dst: network("10.5.112.0/21"), Protocol: 4, Type: 7, Priority: 9},
 			"unreachable 10.5.112.0/21 proto static metric 9 from invalid IP"},
 	} {
-		r := fromNetlink(tt.in, netip.PrefixFrom(netip.IPv4Unspecified(), 0), names)
+		r := fromNetlink(tt.route, netip.PrefixFrom(netip.IPv4Unspecified(), 0), names)
 		must.Equal(t, tt.name, tt.want, fmt.Sprintf("%s from %s", r, r.Source))
 	}
 }

@@ -131,7 +131,7 @@ func Files(t topology.Topology) ([]File, error) {
 			"a folder for containerlab is of IPv4 alone, and the lab has two families",
 		}}
 	}
-	e := export{t: t, taken: map[string]bool{}, bridges: map[string]string{}}
+	e := export{t: t, usedKeys: map[string]bool{}, bridges: map[string]string{}}
 	e.file.Name = t.Name
 	e.build()
 	var b strings.Builder
@@ -168,10 +168,10 @@ func Write(dir string, t topology.Topology) error {
 }
 
 type export struct {
-	t     topology.Topology
-	file  file
-	files []File
-	taken map[string]bool
+	t        topology.Topology
+	file     file
+	files    []File
+	usedKeys map[string]bool
 	// bridges maps a network's name to its key among the nodes.
 	bridges map[string]string
 	// failed joins the errors of what could not be written.
@@ -190,10 +190,10 @@ func (e *export) render(name string, t *template.Template, mode fs.FileMode, dat
 
 func (e *export) key(want string) string {
 	key := want
-	for i := 2; e.taken[key]; i++ {
+	for i := 2; e.usedKeys[key]; i++ {
 		key = fmt.Sprintf("%s-%d", want, i)
 	}
-	e.taken[key] = true
+	e.usedKeys[key] = true
 	return key
 }
 
@@ -297,7 +297,7 @@ func afterJoin(c topology.Cluster, i int) []string {
 
 // member adds a node with links, and with commands that follow the links' commands. containerlab
 // does not configure addresses for the kinds linux and ext-container, so exec does.
-func (e *export) member(key, name string, n node, after ...string) {
+func (e *export) member(key, name string, n node, commands ...string) {
 	m, _ := e.t.Member(name)
 	// eth0 of a kind node is on Docker's network, which containerlab cannot link.
 	first := 0
@@ -321,7 +321,7 @@ func (e *export) member(key, name string, n node, after ...string) {
 		}
 		n.Exec = append(n.Exec, route)
 	}
-	n.Exec = append(n.Exec, after...)
+	n.Exec = append(n.Exec, commands...)
 	e.node(key, m.Name, n)
 }
 

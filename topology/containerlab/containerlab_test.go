@@ -93,7 +93,7 @@ func TestWriteInvalid(t *testing.T) {
 	dual.Dual = true // it would lose a family
 	dir := filepath.Join(t.TempDir(), "lab")
 	for _, lab := range []topology.Topology{lab, dual} {
-		if err, is := errors.AsType[*topology.InvalidError](Write(dir, lab)); !is {
+		if err, ok := errors.AsType[*topology.InvalidError](Write(dir, lab)); !ok {
 			t.Errorf("Write() = %v, want an *InvalidError", err)
 		}
 	}

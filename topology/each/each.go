@@ -25,7 +25,7 @@ func Joined[T any](items []T, separator string, says func(T) string) string {
 func As[T any](items []any) []T {
 	var all []T
 	for _, item := range items {
-		if item, is := item.(T); is {
+		if item, ok := item.(T); ok {
 			all = append(all, item)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 const shimPath = "/usr/local/lib/relapse/runc-caps"
 
 // Configurations as users have them, and what they become.
-var daemonConfigs = map[string]struct{ before, after string }{
+var daemonConfigs = map[string]struct{ before, want string }{
 	"no file":    {"", `{"default-runtime":"runc-caps","runtimes":{"runc-caps":{"path":"/usr/local/lib/relapse/runc-caps"}}}`},
 	"empty file": {" \n", `{"default-runtime":"runc-caps","runtimes":{"runc-caps":{"path":"/usr/local/lib/relapse/runc-caps"}}}`},
 	"other settings": {
@@ -35,7 +35,7 @@ func TestRegisterAndWithdraw(t *testing.T) {
 			before, config := parsed(t, test.before), parsed(t, test.before)
 			for _, what := range []string{"registered", "registered twice"} {
 				must.NoError(t, config.register(shimPath))
-				must.Equal(t, what, meaning(t, parsed(t, test.after)), meaning(t, config))
+				must.Equal(t, what, meaning(t, parsed(t, test.want)), meaning(t, config))
 			}
 			config.withdraw(before)
 			must.Equal(t, "withdrawn", meaning(t, before), meaning(t, config))
@@ -71,7 +71,7 @@ func TestParseDaemonConfigRefuses(t *testing.T) {
 
 // TestUndoRestoresTheFile undoes on a machine whose Docker is stopped.
 func TestUndoRestoresTheFile(t *testing.T) {
-	ours := string(daemonText(t, parsed(t, daemonConfigs["no file"].after)))
+	ours := string(daemonText(t, parsed(t, daemonConfigs["no file"].want)))
 	odd := "{ \"debug\":\n true }\n"
 	for name, test := range map[string]struct {
 		before *string

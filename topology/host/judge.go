@@ -294,18 +294,18 @@ func sysctl(value string) string {
 // a lab that must end before another one begins is no fault of the machine.
 func judgeSubnets(subnets map[netip.Prefix]string, overlaps []subnet.Overlap, err error) Check {
 	const name, want = "lab subnets", "no route of this machine may overlap a lab's networks"
-	var taken []string
+	var conflicts []string
 	for _, o := range overlaps {
 		if !o.Lab() {
-			taken = append(taken, fmt.Sprintf("%s (%s): %s is routed to %s", o.Subnet, subnets[o.Subnet], o.Route, o.By()))
+			conflicts = append(conflicts, fmt.Sprintf("%s (%s): %s is routed to %s", o.Subnet, subnets[o.Subnet], o.Route, o.By()))
 		}
 	}
-	slices.Sort(taken)
+	slices.Sort(conflicts)
 	switch {
 	case err != nil:
 		return demand(false, name, err.Error(), want, "run it with sudo")
-	case len(taken) > 0:
-		return demand(false, name, strings.Join(taken, "; "), want,
+	case len(conflicts) > 0:
+		return demand(false, name, strings.Join(conflicts, "; "), want,
 			"disconnect the VPN or remove the network that the route belongs to, or move the labs' networks: --subnets PREFIX")
 	}
 	return passed(name, "free")

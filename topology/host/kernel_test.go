@@ -11,7 +11,7 @@ func TestWithoutServiceMap(t *testing.T) {
 	err := withoutServiceMap(unix.EOPNOTSUPP)
 	const want = "kube-proxy in mode nftables needs maps of addresses and ports to verdicts, and numgen, in the kernel's nf_tables (found: operation not supported): " +
 		"run it on a machine with Linux 5.13 or newer and nf_tables, or in mode iptables, or in mode ipvs, which runs on guests with kernels of their own"
-	if _, is := errors.AsType[*UnfitError](err); !is || err.Error() != want {
+	if _, ok := errors.AsType[*UnfitError](err); !ok || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }

@@ -52,7 +52,7 @@ func TestForeignRuntimeStays(t *testing.T) {
 	const foreign = `{"default-runtime":"nvidia","runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
 	must.Write(t, h.daemonJSON, foreign)
 	err := h.installShim(t.Context(), t.TempDir(), []string{"CAP_SYS_RESOURCE"}, func(step string) { t.Errorf("step %q", step) })
-	if unfit, is := errors.AsType[*UnfitError](err); !is || !strings.Contains(unfit.Error(), `"nvidia" is the default OCI runtime`) {
+	if unfit, ok := errors.AsType[*UnfitError](err); !ok || !strings.Contains(unfit.Error(), `"nvidia" is the default OCI runtime`) {
 		t.Errorf("%v, want that relapse does not replace nvidia", err)
 	}
 	if got := read(h.daemonJSON); got != foreign || exists(h.record) {
@@ -99,8 +99,8 @@ func TestOffered(t *testing.T) {
 func TestDockerCommandIsInstalled(t *testing.T) {
 	fresh := observed{engine: engine{err: errors.New("no such file")}}
 	for name, test := range map[string]struct {
-		after observed // docker.io's installation
-		want  []string
+		installed observed // docker.io's installation
+		want      []string
 	}{
 		"Debian 12": {observed{engine: engine{installed: true, command: true}}, []string{"docker.io"}},
 		"Debian 13": {observed{engine: engine{installed: true, split: true}}, []string{"docker.io", "docker-cli"}},
@@ -111,7 +111,7 @@ func TestDockerCommandIsInstalled(t *testing.T) {
 			t.Setenv("PATH", bin)
 			h := hostIn(t.TempDir())
 			var steps []string
-			_, err := h.installMissing(t.Context(), fresh, func() observed { return test.after }, func(step string) { steps = append(steps, step) })
+			_, err := h.installMissing(t.Context(), fresh, func() observed { return test.installed }, func(step string) { steps = append(steps, step) })
 			must.NoError(t, err)
 			r, err := h.recorded()
 			if err != nil || !slices.Equal(r.Packages, test.want) || r.Docker == nil { // its package starts it under systemd

@@ -45,20 +45,20 @@ func (h host) installShim(ctx context.Context, source string, missing []string, 
 	if err := h.buildShim(ctx, source); err != nil {
 		return fmt.Errorf("building the OCI runtime %s: %w", runtimeName, err)
 	}
-	after, err := config.text()
+	registered, err := config.text()
 	if err != nil {
 		return err
 	}
 	// Recorded first, so that a killed set-up can be undone. An existing
 	// registration has its record already.
-	if string(after) != before.text() {
-		change := &change{Before: before.content, After: string(after)}
+	if string(registered) != before.text() {
+		change := &change{Before: before.content, After: string(registered)}
 		if err := h.remember(func(r *record) { r.DaemonJSON = change }); err != nil {
 			return err
 		}
 	}
 	announce(fmt.Sprintf("making %s Docker's default OCI runtime in %s, and reloading dockerd's configuration", runtimeName, h.daemonJSON))
-	if err := writeFile(h.daemonJSON, after, before.mode); err != nil {
+	if err := writeFile(h.daemonJSON, registered, before.mode); err != nil {
 		return fmt.Errorf("writing Docker's configuration: %w", err)
 	}
 	if err := h.reload(ctx, runtimeName); err != nil {
@@ -104,8 +104,8 @@ func (h host) removeShim(ctx context.Context, made change, announce func(string)
 		if err != nil {
 			return err
 		}
-		kept := string(text)
-		final.content = &kept
+		withdrawn := string(text)
+		final.content = &withdrawn
 	}
 	if running {
 		config.explicit()

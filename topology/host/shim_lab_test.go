@@ -49,9 +49,9 @@ func TestShim(t *testing.T) {
 
 	must.NoError(t, h.undo(t.Context(), announce))
 	must.Equal(t, "daemon.json", original, read(h.daemonJSON))
-	after := h.observe(t.Context(), Needs{})
-	must.Equal(t, "default runtime after undoing", "runc", after.engine.runtime)
-	must.Fail(t, after.trial.err) // a privileged container, after undoing
+	undone := h.observe(t.Context(), Needs{})
+	must.Equal(t, "default runtime after undoing", "runc", undone.engine.runtime)
+	must.Fail(t, undone.trial.err) // a privileged container, after undoing
 }
 
 // TestRefusedConfigurationIsRolledBack makes dockerd refuse the shim: the file may not repeat an option of

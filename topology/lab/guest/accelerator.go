@@ -35,9 +35,9 @@ type Choice struct {
 func ChooseAccelerator(ctx context.Context, docker *client.Client, image string, labels map[string]string, remember string) (Choice,
 	error) {
 	if text, err := os.ReadFile(remember); err == nil {
-		var known Choice
-		if json.Unmarshal(text, &known) == nil && known.Image == image {
-			return known, nil
+		var stored Choice
+		if json.Unmarshal(text, &stored) == nil && stored.Image == image {
+			return stored, nil
 		}
 	}
 	choice, err := choose(image, func(a launch.Accelerator) (string, error) {

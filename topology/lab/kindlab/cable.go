@@ -211,8 +211,8 @@ func setSysctls(values map[string]string) error {
 			return err
 		}
 		errs = nil
-		for path, is := range present {
-			if was, known := values[path]; known && was != is {
+		for path, value := range present {
+			if was, ok := values[path]; ok && was != value {
 				if err := gone(os.WriteFile(path, []byte(was), 0)); err != nil {
 					errs = append(errs, fmt.Errorf("setting %s: %w", path, err))
 				}
@@ -297,7 +297,7 @@ func (k kernelState) restore() error {
 		}
 	}
 	for _, r := range k.routes {
-		if slices.ContainsFunc(present, func(is route) bool { return is.String() == r.String() }) {
+		if slices.ContainsFunc(present, func(other route) bool { return other.String() == r.String() }) {
 			continue
 		}
 		again := r.Route

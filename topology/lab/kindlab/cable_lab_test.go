@@ -54,7 +54,7 @@ func TestCableComesBack(t *testing.T) {
 		must.Get(out.Read(make([]byte, 1)))(t)
 		return cmd.Process.Pid, must.Get(netns.GetFromPid(cmd.Process.Pid))(t)
 	}
-	in := func(space netns.NsHandle, do func() error) {
+	within := func(space netns.NsHandle, do func() error) {
 		t.Helper()
 		must.NoError(t, netns.Set(space))
 		err := do()
@@ -79,7 +79,7 @@ func TestCableComesBack(t *testing.T) {
 	var was kernelState
 	var cables []cable
 	var before string
-	in(first, func() (err error) {
+	within(first, func() (err error) {
 		ip(t, "link", "set", "lo", "up")
 		ip(t, "link", "set", "eth1", "up")
 		ip(t, "address", "add", "10.4.94.32/24", "dev", "eth1")
@@ -104,7 +104,7 @@ func TestCableComesBack(t *testing.T) {
 	pid, second := node()
 	defer second.Close()
 	must.NoError(t, cables[0].lay(pid))
-	in(second, func() error {
+	within(second, func() error {
 		ip(t, "link", "set", "lo", "up")
 		if err := configure(cables); err != nil {
 			return err

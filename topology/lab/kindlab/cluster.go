@@ -508,17 +508,17 @@ func (c *Cluster) register(ctx context.Context, node string) (given, lowest neti
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return given, lowest, fmt.Errorf("registering node %q: %w", node, err)
 	}
-	taken := map[string]bool{}
+	used := map[string]bool{}
 	err = await.Until(ctx, "a pod range for node "+node, 20*time.Millisecond, 2*time.Minute,
 		func(ctx context.Context) (bool, string, error) {
 			var nodes corev1.NodeList
 			if err := objects.List(ctx, &nodes); err != nil {
 				return false, "", err
 			}
-			clear(taken)
+			clear(used)
 			for _, n := range nodes.Items {
 				if n.Name != node {
-					taken[n.Spec.PodCIDR] = true
+					used[n.Spec.PodCIDR] = true
 				} else if n.Spec.PodCIDR != "" {
 					given, err = netip.ParsePrefix(n.Spec.PodCIDR)
 				}
@@ -529,7 +529,7 @@ func (c *Cluster) register(ctx context.Context, node string) (given, lowest neti
 		return given, lowest, err
 	}
 	lowest = netip.PrefixFrom(c.spec.PodCIDR.Masked().Addr(), c.spec.NodeMask)
-	for taken[lowest.String()] {
+	for used[lowest.String()] {
 		lowest = topology.NextRange(lowest)
 	}
 	return given, lowest, nil

@@ -53,7 +53,7 @@ func Labs(ctx context.Context, docker *client.Client) ([]string, error) {
 // OwnWithState returns the labs of WithState that this process has locked since it began.
 func OwnWithState() ([]string, error) {
 	labs, err := WithState()
-	return slices.DeleteFunc(labs, func(lab string) bool { _, own := held.Load(lab); return !own }), err
+	return slices.DeleteFunc(labs, func(lab string) bool { _, own := lockedHere.Load(lab); return !own }), err
 }
 
 // WithState returns the names of the labs that have a state folder, without asking

@@ -71,16 +71,16 @@ type before struct {
 	cables []cable
 	// rules are the outputs of families' programs.
 	rules [len(families)]string
-	// has are the lines that the lists of kept print, sorted.
-	has [len(kept)][]string
+	// has are the lines that the lists of leftovers print, sorted.
+	has [len(leftovers)][]string
 }
 
 // families are the programs of IPv4's and IPv6's rules of iptables.
 var families = [...]string{"iptables", "ip6tables"}
 
-// kept are commands that list things of a node, one a line, and the commands that remove new ones. The
+// leftovers are commands that list things of a node, one a line, and the commands that remove new ones. The
 // files among them are CNI's configuration, programs and state, and relapse's sockets.
-var kept = [...]struct{ list, remove []string }{
+var leftovers = [...]struct{ list, remove []string }{
 	{
 		[]string{"sh", "-c", `for d in /etc/cni/net.d /opt/cni/bin /etc/containerd/certs.d /kind \
 			/var/lib/cni /var/lib/cilium /run/cilium /run/relapse; do
@@ -156,7 +156,7 @@ type Interfaces struct {
 func (l *Lab) InterfacesOf(ctx context.Context, container string) (Interfaces, error) {
 	var n Interfaces
 	add := func(to *[]netip.Addr, ip net.IP) {
-		if address, is := netip.AddrFromSlice(ip.To4()); is {
+		if address, ok := netip.AddrFromSlice(ip.To4()); ok {
 			*to = append(*to, address)
 		}
 	}
@@ -263,7 +263,7 @@ func (l *Lab) recordNode(ctx context.Context, n *Node) (*before, error) {
 			return nil, err
 		}
 	}
-	for i, k := range kept {
+	for i, k := range leftovers {
 		if b.has[i], err = n.lines(ctx, k.list...); err != nil {
 			return nil, err
 		}
@@ -449,12 +449,12 @@ func (l *Lab) restore(ctx context.Context) error {
 // describeAs gives a Node object its earlier labels, annotations and spec.unschedulable.
 func (c *Cluster) describeAs(ctx context.Context, was *corev1.Node) error {
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		var is corev1.Node
-		if err := c.Client.Resources().Get(ctx, was.Name, "", &is); err != nil {
+		var object corev1.Node
+		if err := c.Client.Resources().Get(ctx, was.Name, "", &object); err != nil {
 			return err
 		}
-		is.Labels, is.Annotations, is.Spec.Unschedulable = was.Labels, was.Annotations, was.Spec.Unschedulable
-		return c.Client.Resources().Update(ctx, &is)
+		object.Labels, object.Annotations, object.Spec.Unschedulable = was.Labels, was.Annotations, was.Spec.Unschedulable
+		return c.Client.Resources().Update(ctx, &object)
 	})
 }
 
@@ -471,7 +471,7 @@ func (n *Node) cleanTo(ctx context.Context, was *before) error {
 	if err := n.InNetns(ctx, func() error { return was.kernel.restore() }); err != nil {
 		return fmt.Errorf("on %s: %w", n.name, err)
 	}
-	for i, k := range kept {
+	for i, k := range leftovers {
 		has, err := n.lines(ctx, k.list...)
 		if err != nil {
 			return err
@@ -497,6 +497,6 @@ func emptied(present, before string) string {
 	return text
 }
 
-func others(list, known []string) []string {
-	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(known, s) })
+func others(list, excluded []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(excluded, s) })
 }

@@ -52,7 +52,7 @@ func TestRegistryNetwork(t *testing.T) {
 // Objects that a user's controller, or kubectl, makes while the lab is adopted stay.
 func TestMadeByKnown(t *testing.T) {
 	make := func(name string, owner types.UID) object {
-		return object{of: schema.GroupVersionResource{Resource: "x"}, name: name, uid: types.UID(name), owners: []metav1.OwnerReference{{UID: owner}}}
+		return object{resource: schema.GroupVersionResource{Resource: "x"}, name: name, uid: types.UID(name), owners: []metav1.OwnerReference{{UID: owner}}}
 	}
 	all := []object{make("new-pod", "new-set"), make("new-set", "deployment"), make("deployment", ""), make("agent", "agents"), make("agents", ""), make("theirs", "")}
 	all[5].byPeople = byPeople([]metav1.ManagedFieldsEntry{{Manager: "kube-controller-manager"}, {Manager: "kubectl-client-side-apply"}})

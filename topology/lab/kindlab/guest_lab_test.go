@@ -136,7 +136,7 @@ func TestGuestNode(t *testing.T) {
 		must.Get(node.Exec(ctx, "ip", "route", "add", "10.231.2.10/32", "via", "10.231.1.1"))(t)
 		before := droppedIn(t, declared.Name, "forward")
 		must.Fail(t, must.Err(node.Exec(ctx, "ping", "-c2", "-W2", "10.231.2.10")))
-		if after := droppedIn(t, declared.Name, "forward"); after == before {
+		if dropped := droppedIn(t, declared.Name, "forward"); dropped == before {
 			t.Error("the lab's table has dropped nothing")
 		}
 		must.Get(node.Exec(ctx, "ip", "route", "del", "10.231.2.10/32"))(t)

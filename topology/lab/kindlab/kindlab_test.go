@@ -36,7 +36,7 @@ func TestNoLabOutsideStateDir(t *testing.T) {
 }
 
 func TestLabOf(t *testing.T) {
-	of := func(lab string) []container.MountPoint {
+	mountsOf := func(lab string) []container.MountPoint {
 		return []container.MountPoint{{Source: "/lib/modules"}, {Source: mirrorsDir(lab)}}
 	}
 	for _, test := range []struct {
@@ -45,7 +45,7 @@ func TestLabOf(t *testing.T) {
 		want      string
 	}{
 		{"ours", container.Summary{Labels: map[string]string{labelLab: "node-drain"}}, "node-drain"},
-		{"made by kind", container.Summary{Labels: map[string]string{labelKindCluster: kindName("node-drain", "k8s")}, Mounts: of("node-drain")}, "node-drain"},
+		{"made by kind", container.Summary{Labels: map[string]string{labelKindCluster: kindName("node-drain", "k8s")}, Mounts: mountsOf("node-drain")}, "node-drain"},
 		{"ours outweighs kind's", container.Summary{Labels: map[string]string{labelLab: "a", labelKindCluster: "relapse-b-k8s"}}, "a"},
 		{"another kind cluster", container.Summary{Labels: map[string]string{labelKindCluster: "kind"}}, ""},
 		{"another person's cluster of such a name", container.Summary{Labels: map[string]string{labelKindCluster: "relapse-dev-1"}}, ""},
@@ -68,7 +68,7 @@ func TestBridgeName(t *testing.T) {
 			if !strings.HasPrefix(name, "rl-") {
 				t.Errorf("%s has not the prefix of labs' bridges", name)
 			}
-			if other, taken := seen[name]; taken {
+			if other, found := seen[name]; found {
 				t.Errorf("%s/%s and %s have one bridge", lab, network, other)
 			}
 			seen[name] = lab + "/" + network

@@ -231,14 +231,14 @@ func (l *Lab) load(ctx context.Context, refs []string) (map[string]string, error
 func (l *Lab) registryAddr(number int) netip.AddrPort {
 	name := l.Topology.Clusters[0].Nodes[0].Links[0].Network
 	network, _ := l.Topology.Network(name)
-	taken := map[netip.Addr]bool{}
+	used := map[netip.Addr]bool{}
 	for _, m := range l.Topology.MembersOn(name) {
 		link, _ := m.LinkOn(name)
-		taken[link.Address] = true
+		used[link.Address] = true
 	}
 	addr := network.Broadcast().Prev()
-	for ; taken[addr] || number > 0; addr = addr.Prev() {
-		if !taken[addr] {
+	for ; used[addr] || number > 0; addr = addr.Prev() {
+		if !used[addr] {
 			number--
 		}
 	}

@@ -174,9 +174,9 @@ func kubeletsSetting(t *testing.T) (restored func(last bool)) {
 	}
 	must.NoError(t, err)
 	return func(last bool) {
-		is, err := os.ReadFile(path)
-		if last && strings.TrimSpace(string(is)) != ours || err != nil { // a lab of somebody else's still needs kubelet's
-			t.Errorf("kernel.panic is %s after the last lab, and was %s before it (%v)", strings.TrimSpace(string(is)), ours, err)
+		value, err := os.ReadFile(path)
+		if last && strings.TrimSpace(string(value)) != ours || err != nil { // a lab of somebody else's still needs kubelet's
+			t.Errorf("kernel.panic is %s after the last lab, and was %s before it (%v)", strings.TrimSpace(string(value)), ours, err)
 		}
 		if err := os.WriteFile(path, was, 0); err != nil {
 			t.Error(err)

@@ -218,20 +218,20 @@ func isolation(bridges []bridge) []hook {
 	for _, b := range bridges {
 		name := ifname(b.name)
 		notToMachine := slices.Concat(
-			is(expr.MetaKeyIIFNAME, expr.CmpOpEq, name), is(expr.MetaKeyNFPROTO, expr.CmpOpEq, []byte{unix.NFPROTO_IPV4}),
+			match(expr.MetaKeyIIFNAME, expr.CmpOpEq, name), match(expr.MetaKeyNFPROTO, expr.CmpOpEq, []byte{unix.NFPROTO_IPV4}),
 			[]expr.Any{
 				&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: destination, Len: 4},
 				&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: b.machine.AsSlice()},
 			})
-		ofIPv6 := slices.Concat(is(expr.MetaKeyIIFNAME, expr.CmpOpEq, name), is(expr.MetaKeyNFPROTO, expr.CmpOpEq, []byte{unix.NFPROTO_IPV6}))
+		ofIPv6 := slices.Concat(match(expr.MetaKeyIIFNAME, expr.CmpOpEq, name), match(expr.MetaKeyNFPROTO, expr.CmpOpEq, []byte{unix.NFPROTO_IPV6}))
 		prerouting.rules = append(prerouting.rules,
 			slices.Concat(notToMachine, []expr.Any{&expr.Notrack{}}), slices.Concat(ofIPv6, []expr.Any{&expr.Notrack{}}))
 		forward.rules = append(forward.rules,
-			slices.Concat(is(expr.MetaKeyIIFNAME, expr.CmpOpEq, name), is(expr.MetaKeyOIFNAME, expr.CmpOpNeq, name), drop),
-			slices.Concat(is(expr.MetaKeyOIFNAME, expr.CmpOpEq, name), is(expr.MetaKeyIIFNAME, expr.CmpOpNeq, name), drop))
+			slices.Concat(match(expr.MetaKeyIIFNAME, expr.CmpOpEq, name), match(expr.MetaKeyOIFNAME, expr.CmpOpNeq, name), drop),
+			slices.Concat(match(expr.MetaKeyOIFNAME, expr.CmpOpEq, name), match(expr.MetaKeyIIFNAME, expr.CmpOpNeq, name), drop))
 		output.rules = append(output.rules,
-			slices.Concat(is(expr.MetaKeyOIFNAME, expr.CmpOpEq, name), isNotRoot, drop))
-		input.rules = append(input.rules, slices.Concat(is(expr.MetaKeyIIFNAME, expr.CmpOpEq, name), []expr.Any{
+			slices.Concat(match(expr.MetaKeyOIFNAME, expr.CmpOpEq, name), isNotRoot, drop))
+		input.rules = append(input.rules, slices.Concat(match(expr.MetaKeyIIFNAME, expr.CmpOpEq, name), []expr.Any{
 			&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
 			&expr.Bitwise{
 				SourceRegister: 1, DestRegister: 1, Len: 4,
@@ -250,7 +250,7 @@ func onlyRootConnects(lab string, port uint16) error {
 	conn := &nftables.Conn{}
 	table := &nftables.Table{Family: tableFamily(), Name: tableName(lab)}
 	conn.AddRule(&nftables.Rule{Table: table, Chain: &nftables.Chain{Name: outputChain, Table: table}, Exprs: slices.Concat(
-		is(expr.MetaKeyOIFNAME, expr.CmpOpEq, ifname("lo")), is(expr.MetaKeyL4PROTO, expr.CmpOpEq, []byte{unix.IPPROTO_TCP}),
+		match(expr.MetaKeyOIFNAME, expr.CmpOpEq, ifname("lo")), match(expr.MetaKeyL4PROTO, expr.CmpOpEq, []byte{unix.IPPROTO_TCP}),
 		[]expr.Any{
 			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}, // the destination port
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(port)},
@@ -262,10 +262,10 @@ const outputChain = "output"
 
 var (
 	drop      = []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}}
-	isNotRoot = is(expr.MetaKeySKUID, expr.CmpOpNeq, binaryutil.NativeEndian.PutUint32(0))
+	isNotRoot = match(expr.MetaKeySKUID, expr.CmpOpNeq, binaryutil.NativeEndian.PutUint32(0))
 )
 
-func is(key expr.MetaKey, op expr.CmpOp, data []byte) []expr.Any {
+func match(key expr.MetaKey, op expr.CmpOp, data []byte) []expr.Any {
 	return []expr.Any{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: op, Register: 1, Data: data}}
 }
 

@@ -18,10 +18,10 @@ import (
 )
 
 type packet struct {
-	in, out string // interfaces; empty where the hook has none
-	uid     int    // -1: no socket
-	state   uint32 // of conntrack
-	to      string // the IPv4 destination; empty: an IPv6 packet
+	iif, oif string // interfaces; empty where the hook has none
+	uid      int    // -1: no socket
+	state    uint32 // of conntrack
+	to       string // the IPv4 destination; empty: an IPv6 packet
 }
 
 // machine is the machine's own address on each of the bridges.
@@ -46,9 +46,9 @@ func decides(t *testing.T, rules [][]expr.Any, p packet) (dropped, untracked boo
 			case *expr.Meta:
 				switch e.Key {
 				case expr.MetaKeyIIFNAME:
-					register, matches = ifname(p.in), p.in != ""
+					register, matches = ifname(p.iif), p.iif != ""
 				case expr.MetaKeyOIFNAME:
-					register, matches = ifname(p.out), p.out != ""
+					register, matches = ifname(p.oif), p.oif != ""
 				case expr.MetaKeySKUID:
 					register, matches = binaryutil.NativeEndian.PutUint32(uint32(p.uid)), p.uid >= 0
 				case expr.MetaKeyNFPROTO:
@@ -91,11 +91,11 @@ func TestNotTracked(t *testing.T) {
 		packet packet
 		want   bool
 	}{
-		"from pod to pod":          {packet{in: "rl-nodes", to: "10.5.115.2"}, true},
-		"on the second network":    {packet{in: "rl-uplink", to: "10.1.2.9"}, true},
-		"an answer to the machine": {packet{in: "rl-uplink", to: machine}, false},
-		"of IPv6":                  {packet{in: "rl-nodes"}, true},
-		"beside the lab":           {packet{in: "docker0", to: "10.5.115.2"}, false},
+		"from pod to pod":          {packet{iif: "rl-nodes", to: "10.5.115.2"}, true},
+		"on the second network":    {packet{iif: "rl-uplink", to: "10.1.2.9"}, true},
+		"an answer to the machine": {packet{iif: "rl-uplink", to: machine}, false},
+		"of IPv6":                  {packet{iif: "rl-nodes"}, true},
+		"beside the lab":           {packet{iif: "docker0", to: "10.5.115.2"}, false},
 	} {
 		_, untracked := decides(t, rules, test.packet)
 		must.Equal(t, name, test.want, untracked)
@@ -113,23 +113,23 @@ func TestIsolation(t *testing.T) {
 		packet     packet
 		drops      bool
 	}{
-		{"within a network", "forward", packet{in: "rl-nodes", out: "rl-nodes"}, false},
-		{"between two of its networks", "forward", packet{in: "rl-nodes", out: "rl-uplink"}, true},
-		{"out of the lab", "forward", packet{in: "rl-nodes", out: "eth0"}, true},
-		{"into the lab", "forward", packet{in: "eth0", out: "rl-uplink"}, true},
-		{"beside the lab", "forward", packet{in: "eth0", out: "docker0"}, false},
-		{"root to the lab", "output", packet{out: "rl-nodes", uid: root}, false},
-		{"another user to the lab", "output", packet{out: "rl-nodes", uid: other}, true},
-		{"another user to its second network", "output", packet{out: "rl-uplink", uid: other}, true},
-		{"another user elsewhere", "output", packet{out: "eth0", uid: other}, false},
-		{"the kernel to the lab", "output", packet{out: "rl-nodes", uid: none}, false},
-		{"an answer of the lab", "input", packet{in: "rl-nodes", to: machine, state: expr.CtStateBitESTABLISHED}, false},
-		{"an error about a packet", "input", packet{in: "rl-nodes", to: machine, state: expr.CtStateBitRELATED}, false},
-		{"neighbour discovery", "input", packet{in: "rl-nodes", state: expr.CtStateBitUNTRACKED}, true},
-		{"a connection of the lab", "input", packet{in: "rl-uplink", to: machine, state: expr.CtStateBitNEW}, true},
-		{"a connection of the lab by IPv6", "input", packet{in: "rl-uplink", state: expr.CtStateBitNEW}, true},
-		{"a connection to another address of the machine", "input", packet{in: "rl-uplink", to: "10.9.9.9", state: expr.CtStateBitUNTRACKED}, true},
-		{"a connection from elsewhere", "input", packet{in: "eth0", to: machine, state: expr.CtStateBitNEW}, false},
+		{"within a network", "forward", packet{iif: "rl-nodes", oif: "rl-nodes"}, false},
+		{"between two of its networks", "forward", packet{iif: "rl-nodes", oif: "rl-uplink"}, true},
+		{"out of the lab", "forward", packet{iif: "rl-nodes", oif: "eth0"}, true},
+		{"into the lab", "forward", packet{iif: "eth0", oif: "rl-uplink"}, true},
+		{"beside the lab", "forward", packet{iif: "eth0", oif: "docker0"}, false},
+		{"root to the lab", "output", packet{oif: "rl-nodes", uid: root}, false},
+		{"another user to the lab", "output", packet{oif: "rl-nodes", uid: other}, true},
+		{"another user to its second network", "output", packet{oif: "rl-uplink", uid: other}, true},
+		{"another user elsewhere", "output", packet{oif: "eth0", uid: other}, false},
+		{"the kernel to the lab", "output", packet{oif: "rl-nodes", uid: none}, false},
+		{"an answer of the lab", "input", packet{iif: "rl-nodes", to: machine, state: expr.CtStateBitESTABLISHED}, false},
+		{"an error about a packet", "input", packet{iif: "rl-nodes", to: machine, state: expr.CtStateBitRELATED}, false},
+		{"neighbour discovery", "input", packet{iif: "rl-nodes", state: expr.CtStateBitUNTRACKED}, true},
+		{"a connection of the lab", "input", packet{iif: "rl-uplink", to: machine, state: expr.CtStateBitNEW}, true},
+		{"a connection of the lab by IPv6", "input", packet{iif: "rl-uplink", state: expr.CtStateBitNEW}, true},
+		{"a connection to another address of the machine", "input", packet{iif: "rl-uplink", to: "10.9.9.9", state: expr.CtStateBitUNTRACKED}, true},
+		{"a connection from elsewhere", "input", packet{iif: "eth0", to: machine, state: expr.CtStateBitNEW}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dropped, _ := decides(t, rules[test.hook], test.packet)

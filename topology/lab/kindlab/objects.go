@@ -20,7 +20,7 @@ import (
 )
 
 type object struct {
-	of              schema.GroupVersionResource
+	resource        schema.GroupVersionResource
 	namespace, name string
 	uid             types.UID
 	owners          []metav1.OwnerReference
@@ -28,7 +28,7 @@ type object struct {
 }
 
 func (o object) String() string {
-	return strings.TrimPrefix(fmt.Sprintf("%s/%s %s/%s", o.of.Group, o.of.Resource, o.namespace, o.name), "/")
+	return strings.TrimPrefix(fmt.Sprintf("%s/%s %s/%s", o.resource.Group, o.resource.Resource, o.namespace, o.name), "/")
 }
 
 // passing are resources whose objects come and go by themselves.
@@ -59,16 +59,16 @@ func (c *Cluster) list(ctx context.Context) ([]object, error) {
 			if slices.Contains(passing, r.Name) {
 				continue
 			}
-			of := group.WithResource(r.Name)
-			items, err := reader.Resource(of).List(ctx, metav1.ListOptions{})
+			resource := group.WithResource(r.Name)
+			items, err := reader.Resource(resource).List(ctx, metav1.ListOptions{})
 			if apierrors.IsNotFound(err) { // the type was deleted a moment ago
 				continue
 			}
 			if err != nil {
-				return nil, fmt.Errorf("listing %s of cluster %q: %w", of.Resource, c.Name, err)
+				return nil, fmt.Errorf("listing %s of cluster %q: %w", resource.Resource, c.Name, err)
 			}
 			all = append(all, each.Of(items.Items, func(i metav1.PartialObjectMetadata) object {
-				return object{of, i.Namespace, i.Name, i.UID, i.OwnerReferences, byPeople(i.ManagedFields)}
+				return object{resource, i.Namespace, i.Name, i.UID, i.OwnerReferences, byPeople(i.ManagedFields)}
 			})...)
 		}
 	}
@@ -92,26 +92,26 @@ const goneWithin = 2 * time.Minute
 var tools = []string{"kubectl", "helm", "Helm", "argocd", "kustomize-controller", "source-controller", "terraform", "Terraform", "pulumi"}
 
 // byPeople reports whether one of these tools has written an object, and not relapse.
-func byPeople(fields []metav1.ManagedFieldsEntry) (is bool) {
+func byPeople(fields []metav1.ManagedFieldsEntry) (found bool) {
 	for _, f := range fields {
 		if f.Manager == "relapse" {
 			return false
 		}
-		is = is || slices.ContainsFunc(tools, func(tool string) bool { return strings.HasPrefix(f.Manager, tool) })
+		found = found || slices.ContainsFunc(tools, func(tool string) bool { return strings.HasPrefix(f.Manager, tool) })
 	}
-	return is
+	return found
 }
 
 // madeByKnown are the known objects, the objects that people have made meanwhile, and all objects that one of
 // these owns, directly or not, such as the pods of a user's Deployment. Objects that a Node owns do not count: an
 // agent has made them.
-func madeByKnown(all []object, known map[string]bool) map[types.UID]bool {
+func madeByKnown(all []object, earlier map[string]bool) map[types.UID]bool {
 	there := map[types.UID]bool{}
 	for more := true; more; {
 		more = false
 		for _, o := range all {
 			owned := slices.ContainsFunc(o.owners, func(r metav1.OwnerReference) bool { return r.Kind != "Node" && there[r.UID] })
-			if !there[o.uid] && (known[o.String()] || o.byPeople || owned) {
+			if !there[o.uid] && (earlier[o.String()] || o.byPeople || owned) {
 				there[o.uid], more = true, true
 			}
 		}
@@ -121,7 +121,7 @@ func madeByKnown(all []object, known map[string]bool) map[types.UID]bool {
 
 // deleteOthers deletes the objects that are not among madeByKnown, and waits until they are gone. Types go
 // with all of their objects.
-func (c *Cluster) deleteOthers(ctx context.Context, known map[string]bool) error {
+func (c *Cluster) deleteOthers(ctx context.Context, earlier map[string]bool) error {
 	writer, err := metadata.NewForConfig(c.Client.RESTConfig())
 	if err != nil {
 		return fmt.Errorf("deleting objects of cluster %q: %w", c.Name, err)
@@ -132,20 +132,20 @@ func (c *Cluster) deleteOthers(ctx context.Context, known map[string]bool) error
 			if err != nil {
 				return false, "", err
 			}
-			left, stay := 0, madeByKnown(all, known)
+			left, stay := 0, madeByKnown(all, earlier)
 			var last object
 			var errs []error
 			var others []string
 			for _, o := range all {
 				if stay[o.uid] {
-					if o.byPeople && !known[o.String()] {
+					if o.byPeople && !earlier[o.String()] {
 						others = append(others, o.String())
 					}
 					continue
 				}
 				left, last = left+1, o
 				background := metav1.DeletePropagationBackground
-				err := writer.Resource(o.of).Namespace(o.namespace).Delete(ctx, o.name, metav1.DeleteOptions{PropagationPolicy: &background})
+				err := writer.Resource(o.resource).Namespace(o.namespace).Delete(ctx, o.name, metav1.DeleteOptions{PropagationPolicy: &background})
 				if err != nil && !apierrors.IsNotFound(err) {
 					errs = append(errs, fmt.Errorf("deleting %s: %w", o, err))
 				}

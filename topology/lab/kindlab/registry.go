@@ -94,8 +94,8 @@ func (l *Lab) checkSource() error {
 	if err != nil {
 		return fmt.Errorf("reading the image source of lab %q: %w", l.Topology.Name, err)
 	}
-	if was, is := string(text), l.source(); was != is {
-		return fmt.Errorf("lab %q was brought up with --images=%s, not %s: take it down, or run without --reuse", l.Topology.Name, was, is)
+	if was, now := string(text), l.source(); was != now {
+		return fmt.Errorf("lab %q was brought up with --images=%s, not %s: take it down, or run without --reuse", l.Topology.Name, was, now)
 	}
 	return nil
 }
@@ -245,8 +245,8 @@ func (l *Lab) copyServed(ctx context.Context, ours *Registry) error {
 		if err != nil {
 			return err
 		}
-		from, known := caches[host]
-		if !known {
+		from, ok := caches[host]
+		if !ok {
 			errs = append(errs, fmt.Errorf("image %s: no upstream for %s", image, host))
 			continue
 		}

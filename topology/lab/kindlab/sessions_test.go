@@ -55,7 +55,7 @@ func TestIsKept(t *testing.T) {
 		name      string
 		neighbors []bgp.Neighbor
 		paths     []bgp.Path
-		kept      bool
+		retained  bool
 	}{
 		{"up", session(bgp.StateEstablished), paths, false},
 		{"gone", nil, paths[:1], false},
@@ -63,6 +63,6 @@ func TestIsKept(t *testing.T) {
 		{"kept, and not even a neighbour", nil, paths, true},
 		{"it dials, and has nothing", session("openconfirm"), nil, false},
 	} {
-		t.Run(test.name, func(t *testing.T) { must.Equal(t, "", test.kept, isKept(test.neighbors, test.paths, address)) })
+		t.Run(test.name, func(t *testing.T) { must.Equal(t, "", test.retained, isKept(test.neighbors, test.paths, address)) })
 	}
 }

@@ -43,8 +43,8 @@ func (e *HeldError) Error() string {
 // RelapseStatus is 3: the machine cannot run it.
 func (*HeldError) RelapseStatus() int { return 3 }
 
-// held are the names of the labs that this process has locked since it began.
-var held sync.Map
+// lockedHere are the names of the labs that this process has locked since it began.
+var lockedHere sync.Map
 
 // lock locks a lab for this process. The kernel releases the lock when the process
 // ends. killed reports whether the previous holder ended without unlocking it.
@@ -80,7 +80,7 @@ func lock(lab string) (unlock func(), killed bool, err error) {
 		file.Close()
 		return nil, false, fmt.Errorf("writing the lock of lab %q: %w", lab, err)
 	}
-	held.Store(lab, true)
+	lockedHere.Store(lab, true)
 	// The file is not removed: two processes could lock two files of one name.
 	return func() {
 		_ = file.Truncate(0) // if this fails, the next removal only takes longer

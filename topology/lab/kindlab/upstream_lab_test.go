@@ -40,8 +40,8 @@ func startUpstream(ctx context.Context, t *testing.T, docker *client.Client, cat
 		must.Get(docker.ContainerRemove(context.Background(), created.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true}))(t)
 	})
 	must.Get(docker.ContainerStart(ctx, created.ID, client.ContainerStartOptions{}))(t)
-	is := must.Get(docker.ContainerInspect(ctx, created.ID, client.ContainerInspectOptions{}))(t).Container
-	addr := is.NetworkSettings.Networks["bridge"].IPAddress.String() + ":5000"
+	inspected := must.Get(docker.ContainerInspect(ctx, created.ID, client.ContainerInspectOptions{}))(t).Container
+	addr := inspected.NetworkSettings.Networks["bridge"].IPAddress.String() + ":5000"
 	everywhere := registry.Upstreams{"docker.io": "http://" + addr}
 	must.NoError(t, await.Until(ctx, "the upstream registry", 50*time.Millisecond, 30*time.Second, func(ctx context.Context) (bool, string, error) {
 		err := everywhere.Reach(ctx, everywhere.Hosts())
@@ -97,8 +97,8 @@ func TestUpstream(t *testing.T) {
 		}
 	})
 	t.Run("a cache does not listen on Docker's network", func(t *testing.T) {
-		is := must.Get(docker.ContainerInspect(ctx, "relapse-"+small.Name+"-cache-docker.io", client.ContainerInspectOptions{}))(t)
-		on := is.Container.NetworkSettings.Networks["bridge"].IPAddress
+		cache := must.Get(docker.ContainerInspect(ctx, "relapse-"+small.Name+"-cache-docker.io", client.ContainerInspectOptions{}))(t)
+		on := cache.Container.NetworkSettings.Networks["bridge"].IPAddress
 		if conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(on, 5000).String(), time.Second); !on.IsValid() || !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("%q: %v, %v; want it to be refused", on, conn, err)
 		}

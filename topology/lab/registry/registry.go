@@ -146,7 +146,7 @@ func (c *Client) explain(image, doing string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if answer, is := errors.AsType[*transport.Error](err); is && answer.StatusCode == http.StatusNotFound {
+	if answer, ok := errors.AsType[*transport.Error](err); ok && answer.StatusCode == http.StatusNotFound {
 		return fmt.Errorf("%s: the registry at %s has no image %s", doing, c.addr, image)
 	}
 	return fmt.Errorf("%s: registry %s: %w", doing, c.addr, err)

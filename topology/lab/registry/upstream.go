@@ -32,7 +32,7 @@ func NewUpstreams(mirrors map[string]string) (Upstreams, error) {
 	u := maps.Clone(own)
 	var errs []error
 	for _, host := range slices.Sorted(maps.Keys(mirrors)) {
-		if _, known := own[host]; !known {
+		if _, ok := own[host]; !ok {
 			errs = append(errs, fmt.Errorf("unknown vendor's host %q; expected one of %s", host, strings.Join(own.Hosts(), ", ")))
 			continue
 		}
@@ -95,7 +95,7 @@ func (u Upstreams) Reach(ctx context.Context, hosts []string) error {
 		}
 		response, err := http.DefaultClient.Do(request)
 		if err != nil {
-			if request, is := errors.AsType[*url.Error](err); is {
+			if request, ok := errors.AsType[*url.Error](err); ok {
 				err = request.Err // without the URL
 			}
 			errs = append(errs, u.Failed(host, "", err))

@@ -80,7 +80,7 @@ func interfaceOf(own netip.Addr) (net.Interface, error) {
 			return net.Interface{}, err
 		}
 		for _, a := range addresses {
-			if n, is := a.(*net.IPNet); is && n.IP.Equal(own.AsSlice()) {
+			if n, ok := a.(*net.IPNet); ok && n.IP.Equal(own.AsSlice()) {
 				return i, nil
 			}
 		}
@@ -135,7 +135,7 @@ func (a *arp) listen() {
 		if err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ENETDOWN) {
 			return
 		}
-		if on, is := from.(*unix.SockaddrLinklayer); is && on.Pkttype != unix.PACKET_OUTGOING {
+		if on, ok := from.(*unix.SockaddrLinklayer); ok && on.Pkttype != unix.PACKET_OUTGOING {
 			a.heard(frame[:n], on.Ifindex, time.Now())
 		}
 	}

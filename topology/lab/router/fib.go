@@ -70,9 +70,9 @@ func resolve(ls []link, addr netip.Addr) (bgp.NextHop, error) {
 // table, and returns them with the reason.
 func plan(dual bool, paths []bgp.Path, statics []Static, table []bgp.Route) ([]bgp.Route, []Rejected) {
 	ls := links(table)
-	taken := map[netip.Prefix]bool{}
+	routed := map[netip.Prefix]bool{}
 	for _, l := range ls {
-		taken[l.prefix] = true
+		routed[l.prefix] = true
 	}
 	routes := []bgp.Route{guard}
 	if dual {
@@ -91,11 +91,11 @@ func plan(dual bool, paths []bgp.Path, statics []Static, table []bgp.Route) ([]b
 			}
 			hops = append(hops, hop)
 		}
-		if len(hops) == 0 || taken[prefix] {
+		if len(hops) == 0 || routed[prefix] {
 			return
 		}
 		slices.SortFunc(hops, bgp.CompareNextHops)
-		taken[prefix] = true
+		routed[prefix] = true
 		routes = append(routes, bgp.Route{
 			Prefix:   prefix,
 			Type:     bgp.RouteUnicast,

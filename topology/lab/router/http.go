@@ -38,7 +38,7 @@ func (s *server) handler() http.Handler {
 		address, err := netip.ParseAddr(r.PathValue("addr"))
 		own, err2 := netip.ParseAddr(r.FormValue("own"))
 		return [2]netip.Addr{address, own}, errors.Join(err, err2)
-	}, func(_ context.Context, of [2]netip.Addr) error { return s.arp.watch(of[0], of[1]) }))
+	}, func(_ context.Context, addresses [2]netip.Addr) error { return s.arp.watch(addresses[0], addresses[1]) }))
 	mux.HandleFunc("DELETE /neighbors/{addr}", change(func(r *http.Request) (netip.Addr, error) {
 		return netip.ParseAddr(r.PathValue("addr"))
 	}, s.speaker.clear))

@@ -62,8 +62,8 @@ type kernel struct {
 	// events is subscribed to changes of links, addresses and routes.
 	events *nl.NetlinkSocket
 	names  map[int]string
-	// known are the interfaces that are set up for routing.
-	known map[int]bool
+	// prepared are the interfaces that are set up for routing.
+	prepared map[int]bool
 }
 
 func openKernel(dual bool) (*kernel, error) {
@@ -90,11 +90,11 @@ func openKernel(dual bool) (*kernel, error) {
 		return nil, fmt.Errorf("subscribing to netlink events: %w", err)
 	}
 	return &kernel{
-		dual:   dual,
-		handle: handle,
-		setup:  &nl.SocketHandle{Socket: setup},
-		events: events,
-		known:  map[int]bool{},
+		dual:     dual,
+		handle:   handle,
+		setup:    &nl.SocketHandle{Socket: setup},
+		events:   events,
+		prepared: map[int]bool{},
 	}, nil
 }
 
@@ -141,18 +141,18 @@ func (k *kernel) readLinks(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listing links: %w", err)
 	}
-	names, known := map[int]string{}, map[int]bool{}
+	names, prepared := map[int]string{}, map[int]bool{}
 	for _, l := range dump {
 		a := l.Attrs()
 		names[a.Index] = a.Name
-		if a.Flags&net.FlagLoopback == 0 && !k.known[a.Index] {
+		if a.Flags&net.FlagLoopback == 0 && !k.prepared[a.Index] {
 			if err := k.setUpLink(a.Index); err != nil {
 				return fmt.Errorf("setting up %s for routing: %w", a.Name, err)
 			}
 		}
-		known[a.Index] = true
+		prepared[a.Index] = true
 	}
-	k.names, k.known = names, known
+	k.names, k.prepared = names, prepared
 	return nil
 }
 

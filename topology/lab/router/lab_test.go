@@ -537,9 +537,9 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 		off := prefix("10.5.114.0/24")
 		p1.announce(t, off, addr("203.0.113.1"))
 		// The announcement after it: the router has both when it has the second.
-		after := prefix("10.5.115.0/24")
-		p1.announce(t, after, p1.own)
-		l.awaitRoutes(t, after, l.bgpRoute(after, hops[0]))
+		last := prefix("10.5.115.0/24")
+		p1.announce(t, last, p1.own)
+		l.awaitRoutes(t, last, l.bgpRoute(last, hops[0]))
 		rejected := func() bool {
 			s, err := l.client.Status(t.Context())
 			return err == nil && slices.ContainsFunc(s.Rejected, func(r Rejected) bool {
@@ -562,8 +562,8 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 		}
 		must.Equal(t, "installed anyway", nil, l.routes(t, off), byValue)
 		p1.withdraw(t, off)
-		p1.withdraw(t, after)
-		l.awaitRoutes(t, after)
+		p1.withdraw(t, last)
+		l.awaitRoutes(t, last)
 	})
 	t.Run("static route", func(t *testing.T) {
 		static := l.staticRoute(once, hops[1])
@@ -713,8 +713,8 @@ func testGracefulRestart(t *testing.T, kind topology.RouterKind) {
 		t.Errorf("without a session: %v, want the route kept", got)
 	}
 	l.awaitRoutes(t, once)
-	if kept := time.Since(began); kept < restartTime-500*time.Millisecond {
-		t.Errorf("the route was kept for %s, want %s", kept, restartTime)
+	if retained := time.Since(began); retained < restartTime-500*time.Millisecond {
+		t.Errorf("the route was kept for %s, want %s", retained, restartTime)
 	}
 }
 

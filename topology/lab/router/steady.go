@@ -26,7 +26,7 @@ func (s *steady) steadied(answer []bgp.Neighbor) []bgp.Neighbor {
 	now := map[netip.Addr]time.Time{}
 	for i := range answer {
 		n := &answer[i]
-		if before, known := s.last[n.Address]; known && n.Established.Sub(before).Abs() <= jitter {
+		if before, ok := s.last[n.Address]; ok && n.Established.Sub(before).Abs() <= jitter {
 			n.Established = before
 		}
 		now[n.Address] = n.Established
