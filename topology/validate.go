@@ -97,7 +97,8 @@ func (v *validator) once(owner, what, value, among string) {
 
 func (v *validator) name(owner, name string, limit int) {
 	if !nameRE.MatchString(name) || len(name) > limit {
-		v.add(owner, "%q is no name: expected lower-case letters, digits and dashes, %d at most, with a letter or digit at both ends", name, limit)
+		v.add(owner, "%q is no name: expected lower-case letters, digits and dashes, %d at most, with a letter or digit at both ends",
+			name, limit)
 	}
 }
 

@@ -217,21 +217,22 @@ func isolation(bridges []bridge) []hook {
 	input := hook{name: "input", number: nftables.ChainHookInput, priority: beforeDocker}
 	for _, b := range bridges {
 		name := ifname(b.name)
+		fromBridge := match(expr.MetaKeyIIFNAME, expr.CmpOpEq, name)
 		notToMachine := slices.Concat(
-			match(expr.MetaKeyIIFNAME, expr.CmpOpEq, name), match(expr.MetaKeyNFPROTO, expr.CmpOpEq, []byte{unix.NFPROTO_IPV4}),
+			fromBridge, match(expr.MetaKeyNFPROTO, expr.CmpOpEq, []byte{unix.NFPROTO_IPV4}),
 			[]expr.Any{
 				&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: destination, Len: 4},
 				&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: b.machine.AsSlice()},
 			})
-		ofIPv6 := slices.Concat(match(expr.MetaKeyIIFNAME, expr.CmpOpEq, name), match(expr.MetaKeyNFPROTO, expr.CmpOpEq, []byte{unix.NFPROTO_IPV6}))
+		ofIPv6 := slices.Concat(fromBridge, match(expr.MetaKeyNFPROTO, expr.CmpOpEq, []byte{unix.NFPROTO_IPV6}))
 		prerouting.rules = append(prerouting.rules,
 			slices.Concat(notToMachine, []expr.Any{&expr.Notrack{}}), slices.Concat(ofIPv6, []expr.Any{&expr.Notrack{}}))
 		forward.rules = append(forward.rules,
-			slices.Concat(match(expr.MetaKeyIIFNAME, expr.CmpOpEq, name), match(expr.MetaKeyOIFNAME, expr.CmpOpNeq, name), drop),
+			slices.Concat(fromBridge, match(expr.MetaKeyOIFNAME, expr.CmpOpNeq, name), drop),
 			slices.Concat(match(expr.MetaKeyOIFNAME, expr.CmpOpEq, name), match(expr.MetaKeyIIFNAME, expr.CmpOpNeq, name), drop))
 		output.rules = append(output.rules,
 			slices.Concat(match(expr.MetaKeyOIFNAME, expr.CmpOpEq, name), isNotRoot, drop))
-		input.rules = append(input.rules, slices.Concat(match(expr.MetaKeyIIFNAME, expr.CmpOpEq, name), []expr.Any{
+		input.rules = append(input.rules, slices.Concat(fromBridge, []expr.Any{
 			&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
 			&expr.Bitwise{
 				SourceRegister: 1, DestRegister: 1, Len: 4,
