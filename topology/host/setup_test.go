@@ -99,7 +99,7 @@ func TestOffered(t *testing.T) {
 func TestDockerCommandIsInstalled(t *testing.T) {
 	fresh := observed{engine: engine{err: errors.New("no such file")}}
 	for name, test := range map[string]struct {
-		installed observed // docker.io's installation
+		installed observed // after the installation of docker.io
 		want      []string
 	}{
 		"Debian 12": {observed{engine: engine{installed: true, command: true}}, []string{"docker.io"}},
