@@ -251,7 +251,10 @@ func (c *cache) lock(ctx context.Context, name string, waiting func()) (unlock f
 		if lock, err = tryLock(path); lock != nil {
 			return func() { lock.Close() }, nil
 		}
-		if err == nil && first && waiting != nil {
+		switch {
+		case err != nil:
+			continue
+		case first && waiting != nil:
 			waiting()
 		}
 		select {

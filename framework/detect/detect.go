@@ -138,8 +138,13 @@ func (f Finding) Concerns(st snapshot.Statement) bool {
 // Object is a prefix, or the name of something, such as a node or a container of a workload. The zero Object is none.
 type Object string
 
-// Prefix is an object that is a prefix: no other object has such a name.
-func Prefix(p netip.Prefix) Object { return Object(p.String()) }
+// Prefix is an object that is a prefix: no other object has such a name. An invalid prefix is no object.
+func Prefix(p netip.Prefix) Object {
+	if !p.IsValid() {
+		return ""
+	}
+	return Object(p.String())
+}
 
 // Named is an object that has a name.
 func Named(name string) Object { return Object(name) }

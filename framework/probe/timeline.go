@@ -1,7 +1,7 @@
 package probe
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"maps"
 	"math/bits"
@@ -483,8 +483,7 @@ func (t *Timeline) mark(set *slots, runs wire.Runs, by time.Time) error {
 }
 
 func (t *Timeline) addSender(r wire.Sender, by time.Time) error {
-	if err := errors.Join(t.mark(&t.sent, r.Sent, by), t.mark(&t.resolved, r.Resolved, by), t.mark(&t.unresolved, r.Unresolved, by),
-		t.mark(&t.broken, r.Broken, by)); err != nil {
+	if err := t.mark(&t.sent, r.Sent, by); err != nil {
 		return err
 	}
 	i := 0
@@ -501,6 +500,9 @@ func (t *Timeline) addSender(r wire.Sender, by time.Time) error {
 			t.Errors = map[string]int{}
 		}
 		t.Errors[errno] += n
+	}
+	if err := cmp.Or(t.mark(&t.resolved, r.Resolved, by), t.mark(&t.unresolved, r.Unresolved, by), t.mark(&t.broken, r.Broken, by)); err != nil {
+		return err
 	}
 	for _, a := range r.Logins {
 		if err := t.check(a.Slots, by); err != nil {
@@ -630,7 +632,7 @@ func (t *Timeline) LongestSilence(from, to time.Time, oneWay bool) Gap {
 }
 
 // longest is the longest time without a received packet that begins with a slot of [first, within) and ends before
-// end. Its first and last slot have outcomes that lengthen it.
+// end. It begins with an outcome that lengthens it, and ends after the last one.
 func (t *Timeline) longest(first, within, end uint32, oneWay bool, lengthens func(outcome) bool) Gap {
 	outcomeOf := t.outcome
 	if oneWay {

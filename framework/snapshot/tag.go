@@ -41,9 +41,13 @@ var Tags = Source{kind: register(kind{
 	},
 	copy: func(to, from *Snapshot, _ []string) { to.Tags = from.Tags },
 	parts: func(s Snapshot) []part {
-		return each.Of(s.Tags.Items, func(t Tag) part {
+		all := each.Of(s.Tags.Items, func(t Tag) part {
 			return part{what: "the registry's " + t.Image, read: t.Error == "", why: t.Error, state: t.state}
 		})
+		if s.Tags.Error != "" {
+			all = append(all, part{what: "the names of images", why: s.Tags.Error})
+		}
+		return all
 	},
 })}
 
@@ -112,12 +116,11 @@ func Version(tag string) (version string, own bool) {
 
 const maxResolving = 8
 
-// tags asks a registry for each image that is referred to without a digest. Images whose sources were not read are
-// missing: these sources say so.
+// tags asks a registry for each image that is referred to without a digest.
 func (c *cluster) tags(ctx context.Context, registry Registry) List[Tag] {
 	began := time.Now()
-	workloads, _ := c.workloads(ctx)
-	pods, _ := c.podImages(ctx)
+	workloads, err := c.workloads(ctx)
+	pods, err2 := c.podImages(ctx)
 	images := map[string]bool{}
 	note := func(c Container) {
 		if ref, err := ParseReference(c.Image); err == nil && ref.Digest == "" {
@@ -134,7 +137,10 @@ func (c *cluster) tags(ctx context.Context, registry Registry) List[Tag] {
 			note(c.Container)
 		}
 	}
-	l := List[Tag]{Read: true, Items: each.Of(slices.Sorted(maps.Keys(images)), func(image string) Tag { return Tag{Image: image} })}
+	l := List[Tag]{Read: err == nil && err2 == nil, Items: each.Of(slices.Sorted(maps.Keys(images)), func(image string) Tag { return Tag{Image: image} })}
+	if err := failures(err, err2); err != nil {
+		l.Error = err.Error()
+	}
 	var all errgroup.Group
 	all.SetLimit(maxResolving)
 	for i := range l.Items {

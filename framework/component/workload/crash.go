@@ -35,10 +35,7 @@ crictl --timeout 30s stopp $sandbox`
 // starts the same pod again: its init containers first, with the images of the pod's own template
 // and with today's ConfigMaps and permissions. The newest template of its DaemonSet has no effect.
 func (p Pods) Crash(ctx context.Context, l *kindlab.Lab, node string) (Crashed, error) {
-	pod, err := p.on(ctx, l.Clusters[0], node)
-	if err == nil && !Started(pod) {
-		err = fmt.Errorf("pod %s on %s was not started", pod.Name, node)
-	}
+	pod, err := p.on(ctx, l.Clusters[0], node, Started)
 	if err != nil {
 		return Crashed{}, err
 	}
@@ -48,15 +45,15 @@ func (p Pods) Crash(ctx context.Context, l *kindlab.Lab, node string) (Crashed, 
 	return Crashed{Pod: pod, selection: p}, nil
 }
 
-// on is the pod of a node that is not being deleted.
-func (p Pods) on(ctx context.Context, c *kindlab.Cluster, node string) (corev1.Pod, error) {
+// on is the pod of a node that is not being deleted, and fits.
+func (p Pods) on(ctx context.Context, c *kindlab.Cluster, node string, fits func(corev1.Pod) bool) (corev1.Pod, error) {
 	pods, err := p.List(ctx, c)
 	for _, pod := range pods {
-		if pod.Spec.NodeName == node && pod.DeletionTimestamp == nil {
+		if pod.Spec.NodeName == node && pod.DeletionTimestamp == nil && fits(pod) {
 			return pod, nil
 		}
 	}
-	return corev1.Pod{}, cmp.Or(err, fmt.Errorf("%s has no pod of %s", node, p))
+	return corev1.Pod{}, cmp.Or(err, fmt.Errorf("%s has no pod of %s that fits", node, p))
 }
 
 // EndedError says that a pod worked and has ended since.
@@ -73,7 +70,7 @@ func (e *EndedError) Error() string {
 // Steady returns a function that tells later whether the pod on a node still runs as it does now. It waits until the
 // pod is [Ready], and ends at once with an *EndedError if one of its containers was started once more.
 func (p Pods) Steady(ctx context.Context, c *kindlab.Cluster, node string) (func(context.Context, time.Duration) error, error) {
-	pod, err := p.on(ctx, c, node)
+	pod, err := p.on(ctx, c, node, func(corev1.Pod) bool { return true })
 	return func(ctx context.Context, bound time.Duration) error {
 		_, err := Crashed{Pod: pod, selection: p, back: true}.Ready(ctx, c, bound)
 		return err
