@@ -75,7 +75,7 @@ func TestHostileRuns(t *testing.T) {
 		{"the evidence is the run", reported(func(r *report.Report) { r.Variants[0].EvidenceDir = "." }), all, 0},
 		{"a record of one endless line", record(compressed(t, bytes.Repeat([]byte(" "), 129<<20), 4<<20)), unpack, 0},
 		{"a record with a window of 512 MiB", record(withWindow(512 << 20)), unpack, 0},
-		{"a record that begins with nothing", record(compressed(t, []byte(`{"begin":{"schema":"relapse.record/v2"},"begin":null}`+"\n"), 1<<20)), []string{"judge"}, exitInconclusive},
+		{"a record that begins with nothing", record(compressed(t, []byte(`{"begin":{"schema":"relapse.record/v3"},"begin":null}`+"\n"), 1<<20)), []string{"judge"}, exitInconclusive},
 	} {
 		for _, name := range test.commands {
 			t.Run(test.name+"/"+name, func(t *testing.T) {

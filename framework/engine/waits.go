@@ -130,7 +130,7 @@ func (v *variantRun) ask(ctx context.Context, c framework.Check) error {
 	if c.AsksDetectors {
 		return v.askDetectors(ctx, c)
 	}
-	v.h.Do(history.Ask, c.ID, func(a *history.Act) {
+	v.h.Do(history.Check, c.ID, func(a *history.Act) {
 		answer := func(ctx context.Context) (bool, string, error) {
 			holds, saw, err := v.answer(ctx, c)
 			holds = holds && err == nil

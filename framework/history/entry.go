@@ -17,7 +17,7 @@ import (
 // killed run lacks only its end.
 const (
 	FileName = "record.jsonl.zst"
-	Schema   = "relapse.record/v2"
+	Schema   = "relapse.record/v3"
 )
 
 // Entry is a line of the file. Besides At exactly one field is set.
@@ -68,10 +68,10 @@ const (
 	StartProbes Action = "start-probes" // probes are started
 	OpenSources Action = "open-sources" // the sources of snapshots are opened
 	Inject      Action = "inject"       // a fault is injected
-	TookEffect  Action = "held"         // whether the fault took effect: Holds and Saw
+	TookEffect  Action = "took-effect"  // whether the fault took effect: Holds and Saw
 	Undo        Action = "undo"         // a fault or a remedy is undone
 	Apply       Action = "apply"        // a remedy is applied
-	Ask         Action = "check"        // a check is made: Holds and Saw
+	Check       Action = "check"        // a check is made: Holds and Saw
 	Refuses     Action = "refuses"      // whether the component refuses to start: Saw
 	Images      Action = "images"       // which images the pods run: Images
 	Trials      Action = "trials"       // how a probabilistic fault went: Rounds, Holds
@@ -109,7 +109,7 @@ type Moment string
 const (
 	ProbesClean   Moment = "probes-clean"   // the wait for clean probes is over
 	NoFindings    Moment = "no-findings"    // the wait for a time without active findings is over
-	ExpectedFound Moment = "named"          // the wait for the expected findings is over
+	ExpectedFound Moment = "expected-found" // the wait for the expected findings is over
 	Watched       Moment = "watched"        // the outcome of all packets up to Mark.Until is known
 	Injecting     Moment = "injecting"      // the injection is about to begin
 	Broken        Moment = "broken"         // the wait for the symptom before a remedy is over

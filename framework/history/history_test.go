@@ -100,11 +100,11 @@ func TestOtherSchema(t *testing.T) {
 	dir := t.TempDir()
 	encoder, err := zstd.NewWriter(nil)
 	must.NoError(t, err)
-	old := encoder.EncodeAll([]byte(`{"at":"2026-01-02T03:04:05Z","begin":{"schema":"relapse.record/v1"}}`+"\n"), nil)
+	old := encoder.EncodeAll([]byte(`{"at":"2026-01-02T03:04:05Z","begin":{"schema":"relapse.record/v2"}}`+"\n"), nil)
 	must.NoError(t, os.WriteFile(filepath.Join(dir, FileName), old, 0o644))
 	_, err = ReadBegin(dir)
 	var other *OtherSchemaError
-	if !errors.As(err, &other) || other.Schema != "relapse.record/v1" {
+	if !errors.As(err, &other) || other.Schema != "relapse.record/v2" {
 		t.Errorf("%v", err)
 	}
 }
@@ -123,7 +123,7 @@ func TestScope(t *testing.T) {
 		{"of a node that is nobody's", detect.Finding{Object: detect.Named("x"), Owner: "common"}, true},
 		{"of no node", detect.Finding{Object: detect.Named("x")}, true},
 	} {
-		must.Equal(t, c.name, c.counts, len(s.of([]detect.Finding{c.Finding})) == 1)
+		must.Equal(t, c.name, c.counts, len(s.filter([]detect.Finding{c.Finding})) == 1)
 	}
 }
 
@@ -133,8 +133,8 @@ func TestDetectionForgetsFlows(t *testing.T) {
 	d := Detection{Every: 200 * time.Millisecond}
 	flows := func() (n int) {
 		for _, s := range d.snapshots[:cap(d.snapshots)] {
-			for _, of := range s.NAT {
-				n += len(of.Flows.Items)
+			for _, nat := range s.NAT {
+				n += len(nat.Flows.Items)
 			}
 		}
 		return n

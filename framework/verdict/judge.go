@@ -295,7 +295,7 @@ func (j *Judge) asked(c framework.Check, part history.StepView) (holds bool, saw
 		holds, saw, err = AskDetectors(c, v)
 		return holds, saw, "", err
 	}
-	act, _, there := part.Act(history.Ask, c.ID)
+	act, _, there := part.Act(history.Check, c.ID)
 	if !there {
 		return false, "", "", ErrNotOnRecord
 	}

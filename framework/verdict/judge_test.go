@@ -35,7 +35,7 @@ func TestVariantThatDidNotRunIsUnknown(t *testing.T) {
 
 func answered(j *Judge, id framework.StepID, holds bool, saw string, err error) error {
 	j.h.BeginStep(id)
-	j.h.Do(history.Ask, id.Part, func(a *history.Act) { a.Holds, a.Saw, a.Err = holds, saw, err })
+	j.h.Do(history.Check, id.Part, func(a *history.Act) { a.Holds, a.Saw, a.Err = holds, saw, err })
 	j.h.EndStep(id, nil, false)
 	return j.Step(Step{id, "step"})
 }
