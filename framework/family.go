@@ -64,11 +64,11 @@ func (s Script) onDual() Script {
 }
 
 // withV6 has what of returns beside each element of a list for which it returns something.
-func withV6[T any](all []T, of func(T) (T, bool)) []T {
+func withV6[T any](all []T, counterpart func(T) (T, bool)) []T {
 	var both []T
 	for _, one := range all {
 		both = append(both, one)
-		if v6, there := of(one); there {
+		if v6, there := counterpart(one); there {
 			both = append(both, v6)
 		}
 	}
@@ -89,9 +89,9 @@ func ProbesV6(all []probe.Probe) []probe.Probe {
 }
 
 func findingV6(f Finding) (Finding, bool) {
-	of, is := f.Object.Prefix()
-	if is {
-		f.Object = detect.Prefix(topology.IPv6.Prefix(of))
+	prefix, ok := f.Object.Prefix()
+	if ok {
+		f.Object = detect.Prefix(topology.IPv6.Prefix(prefix))
 	}
-	return f, is
+	return f, ok
 }

@@ -31,11 +31,11 @@ func TestWithFamily(t *testing.T) {
 	for _, once := range []framework.Scenario{dual, must.Get(dual.Set(map[string]string{"family": "dual"}))(t)} {
 		for _, v := range append(once.Variants, once.At(nil)) {
 			var names, objects []string
-			of := v.Script()
-			for _, p := range append(of.Probes, of.Impacted...) {
+			dual := v.Script()
+			for _, p := range append(dual.Probes, dual.Impacted...) {
 				names = append(names, p.Name)
 			}
-			for _, f := range append(of.Expected, of.Precursors[0].Expected...) {
+			for _, f := range append(dual.Expected, dual.Precursors[0].Expected...) {
 				objects = append(objects, f.Object.String())
 			}
 			must.Equal(t, "probes", []string{"a->b", "a->b/v6", "names", "a->b", "a->b/v6"}, names)

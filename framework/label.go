@@ -68,7 +68,7 @@ func ParseSelection(expression string) (Selection, error) {
 	matches, err := types.ParseLabelFilter(expression)
 	words := each.Of(strings.FieldsFunc(expression, func(r rune) bool { return strings.ContainsRune(wordEnds, r) }), strings.TrimSpace)
 	words = each.Where(words, func(word string) bool { return word != "" })
-	if word, is := each.First(words, func(word string) bool { return !labelForm.MatchString(word) }); is {
+	if word, found := each.First(words, func(word string) bool { return !labelForm.MatchString(word) }); found {
 		return Selection{}, fmt.Errorf("%q is no label: expected an expression such as %q", word, "cilium && !slow")
 	}
 	if err != nil || len(words) == 0 {
@@ -81,8 +81,8 @@ func ParseSelection(expression string) (Selection, error) {
 func (s Selection) Words() []string { return s.words }
 
 // Variants are the selected variants of a scenario.
-func (s Selection) Variants(of Scenario) []Variant {
-	return slices.DeleteFunc(slices.Clone(of.Variants), func(v Variant) bool { return !s.matches(of.LabelsOf(v)) })
+func (s Selection) Variants(scenario Scenario) []Variant {
+	return slices.DeleteFunc(slices.Clone(scenario.Variants), func(v Variant) bool { return !s.matches(scenario.LabelsOf(v)) })
 }
 
 func (p *problems) labels(s Scenario) {

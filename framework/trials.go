@@ -138,15 +138,15 @@ func (t *Trials) Convincing(accelerator string) int {
 
 // Survived returns how many affected components have survived this many trials, of those
 // whose result for that many is known.
-func Survived(trials int, outcomes ...Outcome) (survived, of int) {
+func Survived(trials int, outcomes ...Outcome) (survived, total int) {
 	for _, o := range outcomes {
 		switch {
 		case o.Occurred && o.Trials <= trials:
-			of += o.Count
+			total += o.Count
 		case o.Trials >= trials:
 			survived += o.Count
-			of += o.Count
+			total += o.Count
 		}
 	}
-	return survived, of
+	return survived, total
 }

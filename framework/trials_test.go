@@ -28,8 +28,8 @@ var onRecord = []Outcome{occurred(1, 43), occurred(2, 2), {Trials: 2, Count: 1}}
 
 func TestStood(t *testing.T) {
 	for rounds, want := range map[int][2]int{1: {3, 46}, 2: {1, 46}, 3: {0, 45}} {
-		if stood, of := Survived(rounds, onRecord...); stood != want[0] || of != want[1] {
-			t.Errorf("%d of %d stood %d rounds, want %d of %d", stood, of, rounds, want[0], want[1])
+		if stood, total := Survived(rounds, onRecord...); stood != want[0] || total != want[1] {
+			t.Errorf("%d of %d stood %d rounds, want %d of %d", stood, total, rounds, want[0], want[1])
 		}
 	}
 }
@@ -80,9 +80,9 @@ func TestToConvince(t *testing.T) {
 func TestTrialsConvincing(t *testing.T) {
 	few := Rates{"uml": {{Trials: 1, Occurred: true, Count: 20}}}
 	for _, test := range []struct {
-		name string
-		of   Trials
-		want int
+		name   string
+		trials Trials
+		want   int
 	}{
 		{"without rates", Trials{}, MaxTrials},
 		{"without rates, and there may be more", Trials{Most: 7}, 7},
@@ -90,7 +90,7 @@ func TestTrialsConvincing(t *testing.T) {
 		{"rates that convince sooner", Trials{Most: 7, Rates: few}, 3},
 		{"rates of another accelerator", Trials{Most: 7, Rates: Rates{"kvm": few["uml"]}}, 7},
 	} {
-		must.Equal(t, test.name, test.want, test.of.Convincing("uml"))
+		must.Equal(t, test.name, test.want, test.trials.Convincing("uml"))
 	}
 	must.Equal(t, "without rates", 7, TrialsToConvince())
 }

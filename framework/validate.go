@@ -138,7 +138,7 @@ func (p *problems) variant(t topology.Topology, v Variant) {
 	ends := p.endpoints(t, script)
 	probes := p.probes(script, ends)
 	for _, e := range script.Gone {
-		if _, known := ends[e.Name]; !known {
+		if _, found := ends[e.Name]; !found {
 			p.add("gone: there is no endpoint %q%s", e.Name, topology.Nearest(e.Name, slices.Sorted(maps.Keys(ends))))
 		}
 	}
@@ -226,7 +226,7 @@ func (p *problems) probes(s Script, ends map[string]Endpoint) []string {
 		}
 		names = append(names, declared.Name)
 		for _, name := range []string{declared.From, declared.To} {
-			if _, known := ends[name]; !known {
+			if _, found := ends[name]; !found {
 				p.add("there is no endpoint %q%s", name, topology.Nearest(name, slices.Sorted(maps.Keys(ends))))
 			}
 		}
@@ -244,19 +244,19 @@ func (p *problems) probes(s Script, ends map[string]Endpoint) []string {
 var identifierForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
 func (p *problems) steps(s Script) {
-	taken := map[[2]string]bool{}
+	names := map[[2]string]bool{}
 	named := func(what, id, name string) *problems {
 		p := p.at("%s %q", what, name)
-		if name == "" || taken[[2]string{what, name}] {
+		if name == "" || names[[2]string{what, name}] {
 			p.add("the name is empty or taken")
 		}
 		switch {
 		case !identifierForm.MatchString(id):
 			p.add("identifier %q: expected small letters and digits, with hyphens between them", id)
-		case taken[[2]string{what + " identifier", id}]:
+		case names[[2]string{what + " identifier", id}]:
 			p.add("identifier %q is taken", id)
 		}
-		taken[[2]string{what, name}], taken[[2]string{what + " identifier", id}] = true, true
+		names[[2]string{what, name}], names[[2]string{what + " identifier", id}] = true, true
 		return p
 	}
 	check := func(where string, checks []Check) {

@@ -43,8 +43,8 @@ func compareLoads(t *testing.T, s framework.Scenario) {
 // minute into a run. go test -v lists its steps, as relapse run --dry-run does.
 func TestScenario(t *testing.T) {
 	built := must.Get(images.Open(".."))(t)
-	known := func(ref string) bool { _, err := built.Recipe(ref); return err == nil }
-	taken, networks := map[string]bool{}, map[netip.Prefix]string{}
+	hasRecipe := func(ref string) bool { _, err := built.Recipe(ref); return err == nil }
+	names, networks := map[string]bool{}, map[netip.Prefix]string{}
 	for _, s := range All {
 		t.Run(s.Incident.Name, func(t *testing.T) {
 			if err := s.Validate(); err != nil {
@@ -66,10 +66,10 @@ func TestScenario(t *testing.T) {
 			folder := strings.ReplaceAll(s.Incident.Name, "-", "")
 			must.Get(os.Stat(filepath.Join(folder, "lab_test.go")))(t)
 			for _, v := range s.Variants {
-				if taken[v.Name] {
+				if names[v.Name] {
 					t.Errorf("variant %q: another scenario has one of this name, and --variant and --label choose by it", v.Name)
 				}
-				taken[v.Name] = true
+				names[v.Name] = true
 			}
 			for _, n := range s.Topology.Networks {
 				for other, owner := range networks {
@@ -85,7 +85,7 @@ func TestScenario(t *testing.T) {
 			for _, step := range engine.New(s, nil, engine.Options{}).Steps() {
 				t.Logf("%s: %s", step.Scope, step.Name)
 			}
-			if missing := slices.DeleteFunc(suite.ImagesOf(s, false, s.Runnable()...), known); len(missing) > 0 {
+			if missing := slices.DeleteFunc(suite.ImagesOf(s, false, s.Runnable()...), hasRecipe); len(missing) > 0 {
 				t.Errorf("there is no recipe for %q", missing)
 			}
 		})
@@ -223,14 +223,14 @@ func TestMovedScenariosNameTheNewSubnets(t *testing.T) {
 
 // A second lab can be up beside the lab and those of all other scenarios.
 func TestSecondLabsOverlapNothing(t *testing.T) {
-	taken := map[netip.Prefix]string{}
+	owners := map[netip.Prefix]string{}
 	second := 0
 	for _, s := range All {
 		for _, n := range s.Topology.Networks {
-			taken[n.Subnet] = n.Name + " of " + s.Incident.Name
+			owners[n.Subnet] = n.Name + " of " + s.Incident.Name
 		}
 		for _, c := range s.Topology.Clusters {
-			taken[c.PodCIDR] = "pods of " + s.Incident.Name
+			owners[c.PodCIDR] = "pods of " + s.Incident.Name
 		}
 	}
 	for _, s := range All {
@@ -243,12 +243,12 @@ func TestSecondLabsOverlapNothing(t *testing.T) {
 		if moved.Topology.Name == s.Topology.Name || len(moved.Moved) != len(s.Topology.Networks) {
 			t.Errorf("%s on a second lab is %q, with %d of %d networks moved", s.Incident.Name, moved.Topology.Name, len(moved.Moved), len(s.Topology.Networks))
 		}
-		for other, what := range taken {
+		for other, what := range owners {
 			if s.SecondLab.Overlaps(other) {
 				t.Errorf("the second lab of %s, %s, overlaps %s, %s", s.Incident.Name, s.SecondLab, other, what)
 			}
 		}
-		taken[s.SecondLab] = "the second lab of " + s.Incident.Name
+		owners[s.SecondLab] = "the second lab of " + s.Incident.Name
 	}
 	must.Equal(t, "scenarios have a second lab", true, second > 0)
 }

@@ -32,7 +32,7 @@ func Recorded() (File, error) { return parse(Path, recorded) }
 
 // Usually is the median of how long a scenario takes, with all its variants and its images built.
 // Known is false if it was not measured.
-func (file File) Usually(scenario string) (lasts time.Duration, known bool) {
+func (file File) Usually(scenario string) (lasts time.Duration, found bool) {
 	for _, f := range file.Figures {
 		if f.Scenario == scenario && f.Name == AllVariants {
 			return time.Duration(f.Measured.Median * float64(time.Second)), true

@@ -66,9 +66,9 @@ func TestUsually(t *testing.T) {
 		{Scenario: "b", Name: figures.AllVariants, Measured: figures.Summarize([]float64{1, 2, 9}), Unit: "s"},
 	}}
 	for scenario, want := range map[string]time.Duration{"a": 210 * time.Second, "b": 2 * time.Second, "c": 0} {
-		usual, known := file.Usually(scenario)
-		must.Equal(t, scenario, []any{want, want > 0}, []any{usual, known})
+		usual, found := file.Usually(scenario)
+		must.Equal(t, scenario, []any{want, want > 0}, []any{usual, found})
 	}
-	_, known := must.Get(figures.Recorded())(t).Usually("node-drain")
-	must.Equal(t, "known: whoever renames the figure loses what was measured", true, known)
+	_, found := must.Get(figures.Recorded())(t).Usually("node-drain")
+	must.Equal(t, "known: whoever renames the figure loses what was measured", true, found)
 }

@@ -257,7 +257,7 @@ type Detection struct {
 type Scope struct{ Own, Others []string }
 
 // of returns the findings that name no node of another variant, or one of its own as well.
-func (s Scope) of(findings []detect.Finding) []detect.Finding {
+func (s Scope) filter(findings []detect.Finding) []detect.Finding {
 	return slices.DeleteFunc(findings, func(f detect.Finding) bool {
 		names := func(nodes []string) bool {
 			named := []string{f.Object.String(), f.Owner, f.Announcer}
@@ -272,7 +272,7 @@ func (d *Detection) Poll(now snapshot.Snapshot, ended time.Time) Poll {
 	d.snapshots = append(d.snapshots, now)
 	d.snapshots = slices.Delete(d.snapshots, 0, max(0, len(d.snapshots)-int(detect.History/d.Every)))
 	detect.Forget(d.snapshots) // else two nodes with 2,400 flows each take a hundred MB
-	p := Poll{Began: now.Time, Ended: ended, Unavailable: now.Unavailable(), Findings: d.Scope.of(detect.Run(d.Detectors, d.snapshots))}
+	p := Poll{Began: now.Time, Ended: ended, Unavailable: now.Unavailable(), Findings: d.Scope.filter(detect.Run(d.Detectors, d.snapshots))}
 	if d.KeepRouters {
 		p.Routers = now.Routers
 	}

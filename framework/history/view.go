@@ -165,11 +165,11 @@ type Sighting struct {
 // the order in which they appeared.
 func (v View) Seen(since time.Time) []Sighting {
 	var all []Sighting
-	known := map[detect.ID]bool{}
+	seen := map[detect.ID]bool{}
 	for _, p := range v.since(since) {
 		for _, f := range p.Findings {
-			if !known[f.ID()] {
-				known[f.ID()] = true
+			if !seen[f.ID()] {
+				seen[f.ID()] = true
 				all = append(all, Sighting{f, p.Ended})
 			}
 		}
@@ -212,8 +212,8 @@ type Span struct {
 }
 
 // WithoutFindings is the span that ends with the newest poll. It begins at or after a moment.
-func (v View) WithoutFindings(after time.Time, expected ...framework.Finding) Span {
-	polls := v.since(after)
+func (v View) WithoutFindings(moment time.Time, expected ...framework.Finding) Span {
+	polls := v.since(moment)
 	q := Span{Reason: "no poll yet"}
 	for _, p := range slices.Backward(polls) {
 		if why, unavailable := p.active(expected); why != "" {
@@ -262,12 +262,12 @@ func (h *History) Presences() []Presence {
 	for n, p := range h.View().Polls() {
 		for _, f := range p.Findings {
 			key := f.ID()
-			i, known := index[key]
-			if !known {
+			i, found := index[key]
+			if !found {
 				i, index[key] = len(all), len(all)
 				all = append(all, Presence{Finding: f})
 			}
-			if times := all[i].Times; known && last[key] >= n-1 {
+			if times := all[i].Times; found && last[key] >= n-1 {
 				times[len(times)-1].Until = p.Ended
 			} else {
 				all[i].Times = append(times, Period{p.Ended, p.Ended})
@@ -302,10 +302,10 @@ func (h *History) Traffic() []probe.Timeline {
 	for _, e := range h.View().entries {
 		for _, s := range e.Probes {
 			key := start{s.Probe.Name, s.Started.UnixNano()}
-			i, known := index[key]
+			i, found := index[key]
 			switch {
 			case s.Started.IsZero():
-			case known:
+			case found:
 				newest[i] = record{s, e.At}
 			default:
 				index[key] = len(newest)

@@ -111,11 +111,11 @@ func TestRefusal(t *testing.T) {
 	closed := probe.End{Name: "closed", Address: netip.MustParseAddrPort(gone.LocalAddr().String())}
 	gone.Close()
 	const interval = 20 * time.Millisecond
-	told := func(to string, p probe.Protocol) probe.Probe {
+	withRefusals := func(to string, p probe.Protocol) probe.Probe {
 		return probe.Probe{From: "a", To: to, Protocol: p, Interval: interval, RefusalAnswers: true}
 	}
 	untold := probe.Probe{Name: "untold", From: "a", To: "closed", Protocol: probe.UDPConnected, Interval: interval}
-	s := start(t, []probe.End{a, closed, f.end()}, untold, told("closed", probe.UDPConnected), told("closed", probe.UDPFlow), told("firewall", probe.UDPConnected))
+	s := start(t, []probe.End{a, closed, f.end()}, untold, withRefusals("closed", probe.UDPConnected), withRefusals("closed", probe.UDPFlow), withRefusals("firewall", probe.UDPConnected))
 	waitClean(t, s, 500*time.Millisecond, "a->closed/udp-connected", "a->closed/udp-flow", "a->firewall/udp-connected")
 	waitLoss(t, s, time.Now().Add(-time.Second), "untold")
 	f.conn.Close() // its port is free: what comes now is refused

@@ -70,9 +70,9 @@ func TestBothFamilies(t *testing.T) {
 	waitClean(t, s, 300*time.Millisecond, names...)
 	stop(t, s)
 	for _, name := range names {
-		of := timeline(t, s, name)
-		if of.Target.Addr().Is6() != of.Probe.V6 || len(of.Sources) > 0 && of.Sources[0].Address.Is6() != of.Probe.V6 {
-			t.Errorf("%s goes to %s, from %v", name, of.Target, of.Sources)
+		line := timeline(t, s, name)
+		if line.Target.Addr().Is6() != line.Probe.V6 || len(line.Sources) > 0 && line.Sources[0].Address.Is6() != line.Probe.V6 {
+			t.Errorf("%s goes to %s, from %v", name, line.Target, line.Sources)
 		}
 	}
 	hops := timeline(t, s, "a->b/v6").RequestTTL

@@ -62,8 +62,8 @@ func throttled(file string) error {
 // peer is the process at the other end of a unix socket, which must be an agent: a
 // socket may also lead to one that carries the bytes on to another machine.
 func peer(conn any) (pid int, err error) {
-	c, is := conn.(syscall.Conn)
-	if !is {
+	c, ok := conn.(syscall.Conn)
+	if !ok {
 		return 0, errors.New("it is not at the end of a socket")
 	}
 	raw, err := c.SyscallConn()

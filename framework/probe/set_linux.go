@@ -69,16 +69,16 @@ func New(ends []End, probes []Probe) (*Set, error) {
 		if _, twice := s.names[p.Name]; twice {
 			errs = append(errs, fmt.Errorf("probe %s: the name is in use", p.Name))
 		}
-		from, known := s.ends[p.From]
+		from, found := s.ends[p.From]
 		switch {
-		case !known:
+		case !found:
 			errs = append(errs, fmt.Errorf("probe %s: there is no endpoint %q", p.Name, p.From))
 		case from.Agent == nil:
 			errs = append(errs, fmt.Errorf("probe %s: endpoint %q has no agent to send from", p.Name, p.From))
 		}
-		to, known := s.ends[p.To]
+		to, found := s.ends[p.To]
 		switch {
-		case !known:
+		case !found:
 			errs = append(errs, fmt.Errorf("probe %s: there is no endpoint %q", p.Name, p.To))
 		case to.at(p).Addr().Is4() == p.V6 || !to.at(p).IsValid() || to.at(p).Port() == 0:
 			errs = append(errs, fmt.Errorf("probe %s: address %s of endpoint %q is not an address of its family with a port",
@@ -299,7 +299,7 @@ func (s *Set) add(a *Agent, by time.Time, r *wire.Report) error {
 			}
 		}
 	}
-	still := each.Of(r.Still, func(of [2]int64) StillTime { return StillTime{a.time(of[0]), a.time(of[1])} })
+	still := each.Of(r.Still, func(span [2]int64) StillTime { return StillTime{a.time(span[0]), a.time(span[1])} })
 	for _, t := range s.timelines {
 		if s.ends[t.Probe.From].Agent == a {
 			t.Still = append(t.Still, still...)

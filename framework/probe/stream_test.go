@@ -28,20 +28,20 @@ func startTCPRelay(t *testing.T, target netip.AddrPort) *tcpRelay {
 	var all sync.WaitGroup
 	all.Go(func() {
 		for {
-			in, err := l.Accept()
+			client, err := l.Accept()
 			if err != nil {
 				return
 			}
 			out, err := net.Dial("tcp4", target.String())
 			if err != nil {
-				in.Close()
+				client.Close()
 				continue
 			}
 			r.mu.Lock()
-			r.conns = append(r.conns, in, out)
+			r.conns = append(r.conns, client, out)
 			r.mu.Unlock()
-			all.Go(func() { r.copy(out, in) })
-			all.Go(func() { r.copy(in, out) })
+			all.Go(func() { r.copy(out, client) })
+			all.Go(func() { r.copy(client, out) })
 		}
 	})
 	t.Cleanup(func() { l.Close(); r.cut(); all.Wait() })
@@ -57,10 +57,10 @@ func (r *tcpRelay) copy(to, from net.Conn) {
 			return
 		}
 		r.mu.Lock()
-		held := r.holds
+		barrier := r.holds
 		r.mu.Unlock()
-		if held != nil {
-			<-held
+		if barrier != nil {
+			<-barrier
 		}
 		if _, err := to.Write(b[:n]); err != nil {
 			return
@@ -81,13 +81,13 @@ func (r *tcpRelay) cut() {
 func (r *tcpRelay) hold() (release func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	held := make(chan struct{})
-	r.holds = held
+	barrier := make(chan struct{})
+	r.holds = barrier
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.holds = nil
-		close(held)
+		close(barrier)
 	}
 }
 
@@ -130,13 +130,13 @@ func TestStreamThatStalls(t *testing.T) {
 		probe.Probe{From: "a", To: "relay", Protocol: probe.Stream, Interval: 10 * time.Millisecond, Timeout: 300 * time.Millisecond})
 	waitClean(t, s, 200*time.Millisecond)
 	release := relay.hold()
-	held := time.Now()
-	waitLoss(t, s, held.Add(300*time.Millisecond))
+	stall := time.Now()
+	waitLoss(t, s, stall.Add(300*time.Millisecond))
 	release()
 	waitClean(t, s, 200*time.Millisecond)
 	stop(t, s)
 	line := timeline(t, s, "a->relay/stream")
-	if c := line.Counts(); c.Lost == 0 || line.Broken(held, time.Now()) != 0 {
+	if c := line.Counts(); c.Lost == 0 || line.Broken(stall, time.Now()) != 0 {
 		t.Error(line.String())
 	}
 }

@@ -52,7 +52,7 @@ type event struct {
 	// met reports whether it has come for a probe, and when.
 	met func(*Timeline) (at time.Time, met bool, err error)
 	// of is the time of the event, of the times of all probes.
-	of func(a, b time.Time) int
+	compare func(a, b time.Time) int
 }
 
 func outage(since time.Time, lasting time.Duration) event {
@@ -95,7 +95,7 @@ func (e event) among(all []*Timeline) (at time.Time, missing []*Timeline, err er
 	if len(missing) > 0 || len(times) == 0 {
 		return time.Time{}, missing, err
 	}
-	return slices.MinFunc(times, e.of), nil, err
+	return slices.MinFunc(times, e.compare), nil, err
 }
 
 func judge(all []Timeline, names []string, bound time.Duration, e event) (time.Time, error) {

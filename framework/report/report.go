@@ -341,7 +341,7 @@ type Finding struct {
 
 // TimeToDetect is the time from the first lost packet to the first active finding: zero if the finding
 // came first. Known is false if there was no active finding.
-func (v Variant) TimeToDetect() (took time.Duration, known bool) {
+func (v Variant) TimeToDetect() (took time.Duration, found bool) {
 	for _, f := range v.Findings {
 		if f.State == detect.Active && f.During == "fault" && f.At != nil && v.Onset != nil && !f.At.After(*v.Onset) {
 			return 0, true
@@ -349,11 +349,11 @@ func (v Variant) TimeToDetect() (took time.Duration, known bool) {
 		if f.TimeToDetectMS == nil {
 			continue
 		}
-		if one := time.Duration(*f.TimeToDetectMS) * time.Millisecond; !known || one < took {
-			took, known = one, true
+		if one := time.Duration(*f.TimeToDetectMS) * time.Millisecond; !found || one < took {
+			took, found = one, true
 		}
 	}
-	return took, known
+	return took, found
 }
 
 // Remedy is the result of a documented remedy.
@@ -449,9 +449,9 @@ func Read(path string) (Report, error) {
 
 // checkNames returns an error for names in a report that could lead out of its folder.
 func (r Report) checkNames(path string) error {
-	for _, of := range []struct{ field, name string }{{"scenario", r.Scenario}, {"run", r.Run}} {
-		if of.name != "" && !rundir.IsName(of.name) {
-			return &rundir.UnsafeError{Path: path, Why: fmt.Sprintf("%q cannot be the name of a %s", of.name, of.field)}
+	for _, entry := range []struct{ field, name string }{{"scenario", r.Scenario}, {"run", r.Run}} {
+		if entry.name != "" && !rundir.IsName(entry.name) {
+			return &rundir.UnsafeError{Path: path, Why: fmt.Sprintf("%q cannot be the name of a %s", entry.name, entry.field)}
 		}
 	}
 	for i, v := range r.Variants {

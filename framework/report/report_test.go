@@ -81,10 +81,10 @@ func TestWriteThatFails(t *testing.T) {
 
 func TestTimeToDetect(t *testing.T) {
 	onset := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	at := func(state detect.State, after time.Duration) report.Finding {
-		f := report.Finding{Finding: detect.Finding{State: state}, During: "fault", At: new(onset.Add(after))}
-		if state == detect.Active && after > 0 {
-			f.TimeToDetectMS = new(after.Milliseconds())
+	at := func(state detect.State, delay time.Duration) report.Finding {
+		f := report.Finding{Finding: detect.Finding{State: state}, During: "fault", At: new(onset.Add(delay))}
+		if state == detect.Active && delay > 0 {
+			f.TimeToDetectMS = new(delay.Milliseconds())
 		}
 		return f
 	}
@@ -92,15 +92,15 @@ func TestTimeToDetect(t *testing.T) {
 		name     string
 		findings []report.Finding
 		took     time.Duration
-		known    bool
+		found    bool
 	}{
 		{"none", nil, 0, false},
 		{"latent ones are no alarm", []report.Finding{at(detect.Latent, -time.Second)}, 0, false},
 		{"the first of two", []report.Finding{at(detect.Active, 8*time.Second), at(detect.Active, 2*time.Second)}, 2 * time.Second, true},
 		{"one before the loss, and one after it", []report.Finding{at(detect.Active, 8*time.Second), at(detect.Active, -time.Second)}, 0, true},
 	} {
-		took, known := report.Variant{Onset: &onset, Findings: test.findings}.TimeToDetect()
-		must.Equal(t, test.name, []any{test.took, test.known}, []any{took, known})
+		took, found := report.Variant{Onset: &onset, Findings: test.findings}.TimeToDetect()
+		must.Equal(t, test.name, []any{test.took, test.found}, []any{took, found})
 	}
 }
 

@@ -158,9 +158,9 @@ func (s *story) holds(f fact) framework.Condition {
 			delete(missing, t.Probe.Name)
 			end := t.Reported.Add(-t.Probe.Timeout) // whether later packets were lost is not known yet
 			c := t.Between(end.Add(-factOver), end)
-			all, of := loses[t.Probe.Name]
+			all, found := loses[t.Probe.Name]
 			switch resolved := t.Probe.Protocol == probe.DNS && c.Unresolved < c.Lost; {
-			case !of:
+			case !found:
 			case !end.Add(-factOver).After(s.reached):
 				wrong.Addf("%s: not enough traffic since the symptom", t.Probe.Name)
 			case c.Sent == 0, all && (c.Lost < c.Sent || resolved), !all && c.Received < c.Sent:

@@ -142,9 +142,9 @@ func (i *incident) script() framework.Script {
 	if semver.Compare("v"+i.version, "v0.13.8") < 0 { // the owner keeps the address in its status, beside the others
 		kind = detect.SharedAddress
 	}
-	for _, of := range served {
+	for _, service := range served {
 		s.Expected = append(s.Expected, framework.Finding{Detector: detect.ServiceAddress{}.Name(), Kind: kind, State: detect.Active,
-			Object: detect.Prefix(netip.PrefixFrom(of.Address, 32)), Words: []string{"default/" + of.Name}})
+			Object: detect.Prefix(netip.PrefixFrom(service.Address, 32)), Words: []string{"default/" + service.Name}})
 	}
 	s.Aftermath = []framework.Check{{ID: "answered", Name: "clients of both Services are answered by another application", Holds: check.AnsweredByOthers(impacted...)}}
 	if i.version == affected {

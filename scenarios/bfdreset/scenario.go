@@ -121,8 +121,8 @@ func script(role framework.Role, version string, profile bool) framework.Script 
 	if role == framework.Fixed || role == framework.Workaround {
 		return s
 	}
-	of := framework.Finding{Detector: detect.SessionReset{}.Name(), Object: detect.Named("MetalLB " + version)}
-	ahead, reset := of, of
+	finding := framework.Finding{Detector: detect.SessionReset{}.Name(), Object: detect.Named("MetalLB " + version)}
+	ahead, reset := finding, finding
 	ahead.Kind, ahead.State = detect.ResetsAhead, detect.Latent
 	reset.Kind, reset.State, reset.Routers = detect.SessionsReset, detect.Active, []string{"tor"}
 	s.Latent, s.Expected = []framework.Finding{ahead}, []framework.Finding{reset}

@@ -27,14 +27,14 @@ func TestStepsOnASmallMachine(t *testing.T) {
 
 // What nodes have each for itself must not be another's.
 func TestNodesShareNothing(t *testing.T) {
-	taken := map[string]string{}
+	owners := map[string]string{}
 	for _, node := range edges {
 		s := newTrial(proxy(node, fixed, kubeproxy.IPVS)).services
 		for _, has := range []string{s.Held, s.HeldVIP.String(), fmt.Sprint("port ", s.Port), vip(node, web).String(), vip(node, idle).String(), vip(node, late).String()} {
-			if taken[has] != "" {
-				t.Errorf("%s is that of %s and %s", has, taken[has], node)
+			if owners[has] != "" {
+				t.Errorf("%s is that of %s and %s", has, owners[has], node)
 			}
-			taken[has] = node
+			owners[has] = node
 		}
 	}
 }
@@ -51,10 +51,10 @@ func TestHeld(t *testing.T) {
 		return s
 	}
 	for _, c := range []struct {
-		name  string
-		proxy kubeproxy.Proxy
-		after standing
-		saw   string // empty: it held
+		name   string
+		proxy  kubeproxy.Proxy
+		result standing
+		saw    string // empty: it held
 	}{
 		{"it survived the load", proxy(edges[0], fixed, kubeproxy.IPVS), good, ""},
 		{"it hung while the endpoints went onto the list", proxy(edges[0], affected, kubeproxy.IPVS),
@@ -79,10 +79,10 @@ func TestHeld(t *testing.T) {
 		{"no sync met the tick", proxy(edges[0], affected, kubeproxy.IPVS), with(func(s *standing) { s.metSyncs = 1 }),
 			"no tick walked the list while syncs went on: 750 entries in the log, 1 syncs finished since it began"},
 	} {
-		s := &trial{proxy: c.proxy, ticks: 2, after: c.after}
-		held, saw, err := s.held(t.Context(), nil)
+		s := &trial{proxy: c.proxy, ticks: 2, result: c.result}
+		effective, saw, err := s.tookEffect(t.Context(), nil)
 		must.NoError(t, err)
-		must.Equal(t, c.name, []any{c.saw == "", c.saw}, []any{held, saw})
+		must.Equal(t, c.name, []any{c.saw == "", c.saw}, []any{effective, saw})
 	}
 }
 

@@ -188,12 +188,12 @@ func script(role framework.Role, p kubeproxy.Proxy, remedies func(*trial) []fram
 		}},
 		Fault: framework.Fault{
 			Name:   "load kube-proxy through ticks, then roll " + web + " out",
-			Inject: t.inject, TookEffect: t.held,
+			Inject: t.inject, TookEffect: t.tookEffect,
 			Undo: p.Delete, // one that is not needed any more would take CPU time from the others
 		},
 		Trials: &framework.Trials{
 			Unit: "tick of the graceful termination", Load: loadName, Rates: framework.EmbeddedRates(ratesJSON),
-			Result: func() (int, bool) { return t.after.ticks(), t.after.hung },
+			Result: func() (int, bool) { return t.result.ticks(), t.result.hung },
 		},
 		Impacted: []probe.Probe{from(service)},
 		// On a busy machine a guest without hardware support was once cut off

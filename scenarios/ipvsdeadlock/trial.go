@@ -73,7 +73,7 @@ type trial struct {
 	// affected one in the first tick, four in the second, and one survived both (rates.json).
 	ticks   int
 	running *load.Load // nil: none runs
-	after   standing
+	result  standing
 }
 
 func newTrial(p kubeproxy.Proxy) *trial {
@@ -199,7 +199,7 @@ func (t *trial) inject(ctx context.Context, r *framework.Run) error {
 
 // throughTicks runs the load, and notes how kube-proxy survived it.
 func (t *trial) throughTicks(ctx context.Context, r *framework.Run) error {
-	t.after, t.hang = standing{}, kubeproxy.Hang{}
+	t.result, t.hang = standing{}, kubeproxy.Hang{}
 	if err := framework.InOrder(t.services.Restore, t.busyIsServed)(ctx, r); err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (t *trial) throughTicks(ctx context.Context, r *framework.Run) error {
 	}
 	a.connections, a.endpoints = running.Open()
 	a.load = running.Err()
-	t.after = a
+	t.result = a
 	r.Note(a.String())
 	return nil
 }
@@ -308,8 +308,8 @@ func (t *trial) busyServers(r *framework.Run) (servers []snapshot.RealServer, th
 }
 
 // held reports whether the load was one under which 1.13.0 would hang.
-func (t *trial) held(context.Context, *framework.Run) (bool, string, error) {
-	a := t.after
+func (t *trial) tookEffect(context.Context, *framework.Run) (bool, string, error) {
+	a := t.result
 	switch {
 	case a.mode == "":
 		return false, "there was no load", nil

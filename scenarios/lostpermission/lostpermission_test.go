@@ -30,9 +30,9 @@ func TestRepeatedFaultIsUnderTheNewRelease(t *testing.T) {
 		} {
 			for _, c := range verdict.Cases(v, verdict.Options{Repeat: 2}) {
 				r := &framework.Run{Lab: &kindlab.Lab{Clusters: []*kindlab.Cluster{{Client: withOperator(t, operator)}}}}
-				held, saw, err := c.Script.Fault.TookEffect(t.Context(), r)
-				if held || err != nil || !strings.Contains(saw, want) {
-					t.Errorf("%s, operator of %s: %t, %q, %v; want %q", c.Label, operator, held, saw, err, want)
+				effective, saw, err := c.Script.Fault.TookEffect(t.Context(), r)
+				if effective || err != nil || !strings.Contains(saw, want) {
+					t.Errorf("%s, operator of %s: %t, %q, %v; want %q", c.Label, operator, effective, saw, err, want)
 				}
 			}
 		}

@@ -102,9 +102,9 @@ func rolled(version string) framework.Action { return at(version).Apply(within) 
 func script(role framework.Role, version, hostname string) framework.Script {
 	server := framework.ProbePod{Name: "server", Node: worker, Hostname: hostname, Subdomain: directory}
 	client := framework.ProbePod{Name: "client", Node: master}
-	lookup := func(name string, of probe.Lookup) probe.Probe {
-		of.Server = kubeadm.DNSAddress
-		return probe.Probe{Name: "client->server/" + name, From: client.Name, To: server.Name, Protocol: probe.DNS, Lookup: &of}
+	lookup := func(name string, query probe.Lookup) probe.Probe {
+		query.Server = kubeadm.DNSAddress
+		return probe.Probe{Name: "client->server/" + name, From: client.Name, To: server.Name, Protocol: probe.DNS, Lookup: &query}
 	}
 	reverse := lookup("reverse name", probe.Lookup{Reverse: true})
 	s := framework.Script{

@@ -306,11 +306,11 @@ func fixedScript() framework.Script {
 }
 
 // deleteNode is the harmless precursor: the Node object is deleted, and the agent runs.
-func deleteNode(after framework.Check, named ...framework.Finding) framework.Precursor {
+func deleteNode(aftermath framework.Check, named ...framework.Finding) framework.Precursor {
 	return framework.Precursor{
 		ID: "node-object-deleted", Name: "the Node object of " + removed + " is deleted while its agent runs",
 		Fault:    fault.DeleteNodeObject(removed),
-		Expected: named, Aftermath: []framework.Check{after},
+		Expected: named, Aftermath: []framework.Check{aftermath},
 	}
 }
 
@@ -372,12 +372,12 @@ func allocationsAreTheIncidents(_ context.Context, r *framework.Run) (bool, stri
 	for _, n := range at.CiliumNodes.Items {
 		use[n.Name] = n.PodCIDRs
 	}
-	is := func(has []netip.Prefix, want netip.Prefix) bool { // of each family
+	matches := func(has []netip.Prefix, want netip.Prefix) bool { // of each family
 		return slices.Equal(has, each.Of(r.Topology.Families(), func(f topology.Family) netip.Prefix { return f.Prefix(want) }))
 	}
 	var wrong framework.Mismatches
 	for _, row := range table {
-		if !is(spec[row.node], row.spec) || !is(use[row.node], row.use) {
+		if !matches(spec[row.node], row.spec) || !matches(use[row.node], row.use) {
 			wrong.Addf("%s has %v in Node.spec and uses %v, not %s and %s", row.node, spec[row.node], use[row.node], row.spec, row.use)
 		}
 	}

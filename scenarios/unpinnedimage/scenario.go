@@ -75,20 +75,20 @@ var Scenario = framework.Scenario{
 		{Name: "kube-router.new", Default: newVersion, Varied: true},
 	},
 	At: func(versions map[string]string) framework.Variant {
-		before, after := versions["kube-router.old"], versions["kube-router.new"]
-		return variant("kube-router-"+before+"-to-"+after, framework.Unclassified, before, after, func() framework.Script {
-			s := common(kuberouter.Image(before), kuberouter.Image(after), untagged(kuberouter.ManifestOf(before), corev1.PullAlways))
+		previous, next := versions["kube-router.old"], versions["kube-router.new"]
+		return variant("kube-router-"+previous+"-to-"+next, framework.Unclassified, previous, next, func() framework.Script {
+			s := common(kuberouter.Image(previous), kuberouter.Image(next), untagged(kuberouter.ManifestOf(previous), corev1.PullAlways))
 			s.Observe, s.Expected, s.Transient = untaggedFor, drifted(detect.ChangedImage), lostRanges()
 			return s
 		})
 	},
 }
 
-func variant(name string, role framework.Role, before, after string, script func() framework.Script) framework.Variant {
+func variant(name string, role framework.Role, previous, next string, script func() framework.Script) framework.Variant {
 	return framework.Variant{
 		Name: name, Role: role, Form: framework.Whole, Script: script,
-		Components: map[string]string{"kube-router": before, "latest": after},
-		Images:     []string{kuberouter.Image(before), kuberouter.Image(after), workload.ProbeImage},
+		Components: map[string]string{"kube-router": previous, "latest": next},
+		Images:     []string{kuberouter.Image(previous), kuberouter.Image(next), workload.ProbeImage},
 	}
 }
 
@@ -136,14 +136,14 @@ func atOnce(k kuberouter.KubeRouter) framework.Action {
 
 // common is what all variants do: kube-router is installed at the old version,
 // latest becomes the new one, the operator changes an argument.
-func common(before, after string, k kuberouter.KubeRouter) framework.Script {
+func common(oldImage, newImage string, k kuberouter.KubeRouter) framework.Script {
 	ring := []probe.Probe{onMaster.To(onWorker1), onWorker1.To(onWorker2), onWorker2.To(onMaster)}
-	precursor, change := latestMoves(before, after), changeArgument(k)
+	precursor, change := latestMoves(oldImage, newImage), changeArgument(k)
 	// Without the precursor the fault moves latest, too: it is no change a second time.
 	change.Inject = framework.InOrder(precursor.Inject, change.Inject)
 	return framework.Script{
 		Install: framework.InOrder(
-			workload.StopProbes, kuberouter.Clean, kuberouter.LatestMoved(before), k.Apply,
+			workload.StopProbes, kuberouter.Clean, kuberouter.LatestMoved(oldImage), k.Apply,
 			// Only now: a pod without a CNI configuration is retried only after a while.
 			kuberouter.RangesWritten, framework.AtOnce(workload.ProbesOn(all...), sessionsOfAnyAge),
 		),
@@ -152,11 +152,11 @@ func common(before, after string, k kuberouter.KubeRouter) framework.Script {
 		// cluster, which passes through the ToR.
 		Probes:    append(onOutside.Both(onMaster, onWorker1, onWorker2), ring...),
 		Detectors: []detect.Detector{detect.ImagePin{}, detect.ImageDrift{}, detect.RouteOwnership{}},
-		Baseline:  []framework.Check{runs("old-version-runs", before)},
+		Baseline:  []framework.Check{runs("old-version-runs", oldImage)},
 		Precursors: []framework.Precursor{{
-			ID: "latest-moved", Name: "latest becomes " + kuberouter.Version(after) + ", and nothing happens",
+			ID: "latest-moved", Name: "latest becomes " + kuberouter.Version(newImage) + ", and nothing happens",
 			Fault:     precursor,
-			Aftermath: []framework.Check{runs("old-version-runs", before)},
+			Aftermath: []framework.Check{runs("old-version-runs", oldImage)},
 		}},
 		Fault: change,
 		// Pods' packets to the outside bear their node's address, so that
@@ -239,19 +239,19 @@ func sessionsOfAnyAge(ctx context.Context, r *framework.Run) error {
 	return labaccess.Lab(r).SessionsUp(ctx, all, time.Time{})
 }
 
-func latestMoves(before, after string) framework.Fault {
+func latestMoves(oldImage, newImage string) framework.Fault {
 	return framework.Fault{
-		Name:   "latest becomes " + kuberouter.Version(after),
-		Inject: kuberouter.LatestMoved(after),
+		Name:   "latest becomes " + kuberouter.Version(newImage),
+		Inject: kuberouter.LatestMoved(newImage),
 		TookEffect: func(ctx context.Context, r *framework.Run) (bool, string, error) {
 			got, err := kuberouter.Digest(ctx, r, kuberouter.Untagged)
 			if err != nil {
 				return false, "", err
 			}
-			want, err := kuberouter.Digest(ctx, r, after)
+			want, err := kuberouter.Digest(ctx, r, newImage)
 			return got == want, "latest is " + got, err
 		},
-		Undo: kuberouter.LatestMoved(before),
+		Undo: kuberouter.LatestMoved(oldImage),
 	}
 }
 

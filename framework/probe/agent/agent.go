@@ -179,11 +179,11 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 }
 
 func (a *Agent) answer(echo *waiter) {
-	in, out := newBatch(), newBatch()
+	requests, out := newBatch(), newBatch()
 	refused := func(int, unix.Errno) {} // a reply that the kernel will not take is a reply lost: the sender notices
 	echo.Each(func(fd int) {
 		for {
-			n, errno := in.receive(fd)
+			n, errno := requests.receive(fd)
 			if errno != 0 {
 				// EAGAIN, mostly. ICMP errors are kept from sockets that are not connected.
 				return
@@ -193,17 +193,17 @@ func (a *Agent) answer(echo *waiter) {
 			replies := 0
 			a.mu.Lock()
 			for i := range n {
-				p, err := in.packet(i)
+				p, err := requests.packet(i)
 				if err != nil || p.Kind != wire.RequestPacket {
 					continue
 				}
-				meta := in.ancillary(i)
+				meta := requests.ancillary(i)
 				if meta.stamp != 0 {
 					waited = max(waited, wall-meta.stamp)
 				}
-				p.Server = a.seen(p, in.source(i), meta.ttl)
+				p.Server = a.seen(p, requests.source(i), meta.ttl)
 				p.Kind = wire.ReplyPacket
-				out.put(replies, p, in.name(i))
+				out.put(replies, p, requests.name(i))
 				// The reply leaves from the address that was asked, whatever
 				// the routing table would choose on a host with several.
 				out.from(replies, meta.local)

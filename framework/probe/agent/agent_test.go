@@ -30,7 +30,7 @@ func sendsBatch(t *testing.T, local, unspecified netip.Addr) {
 	defer unix.Close(a)
 	b := must.Get(openSocket(netip.AddrPortFrom(unspecified, 0)))(t)
 	defer unix.Close(b)
-	out, in := newBatch(), newBatch()
+	out, received := newBatch(), newBatch()
 	var open uint16
 	switch bound := must.Get(unix.Getsockname(b))(t).(type) {
 	case *unix.SockaddrInet4:
@@ -45,13 +45,13 @@ func sendsBatch(t *testing.T, local, unspecified netip.Addr) {
 	out.send(a, 3, func(i int, errno unix.Errno) { refused[i] = errno })
 	must.Equal(t, "refused", map[int]unix.Errno{1: unix.EINVAL}, refused)
 	var got []uint32
-	n, errno := in.receive(b)
+	n, errno := received.receive(b)
 	must.Equal(t, "receiving", 0, errno)
 	for i := range n {
-		p := must.Get(in.packet(i))(t)
+		p := must.Get(received.packet(i))(t)
 		got = append(got, p.Slot)
-		if meta := in.ancillary(i); meta.ttl != 64 || meta.local != local || in.source(i) != local {
-			t.Errorf("packet %d: %+v from %s", p.Slot, meta, in.source(i))
+		if meta := received.ancillary(i); meta.ttl != 64 || meta.local != local || received.source(i) != local {
+			t.Errorf("packet %d: %+v from %s", p.Slot, meta, received.source(i))
 		}
 	}
 	must.Equal(t, "arrived", []uint32{0, 2}, got)

@@ -22,8 +22,8 @@ type connected struct {
 
 	// The agent's lock guards what follows: the last packet that was sent, and whether the
 	// kernel has said that it was refused. The kernel does not say which one was.
-	last wire.Packet
-	told bool
+	last  wire.Packet
+	noted bool
 }
 
 // connectedTo returns an attempt to have a packet echoed, over one socket for all of them.
@@ -37,7 +37,7 @@ func (a *Agent) connectedTo(s *session, p *sending, probe wire.Probe) (func(slot
 	if err != nil {
 		return nil, fmt.Errorf("connecting a socket: %w", err)
 	}
-	c := &connected{agent: a, session: s, probe: p, conn: conn, answers: probe.RefusalAnswers, told: true}
+	c := &connected{agent: a, session: s, probe: p, conn: conn, answers: probe.RefusalAnswers, noted: true}
 	context.AfterFunc(s.ctx, func() { conn.Close() })
 	s.workers.Go(c.read)
 	return c.send, nil
@@ -54,7 +54,7 @@ func (c *connected) send(slot uint32) {
 		c.refused(err)
 		_, err = c.conn.Write(b)
 	}
-	c.last, c.told = packet, false
+	c.last, c.noted = packet, false
 	if err != nil {
 		c.refused(err)
 	}
@@ -62,9 +62,9 @@ func (c *connected) send(slot uint32) {
 
 // refused notes why the last packet has no echo. The agent's lock is held.
 func (c *connected) refused(err error) {
-	if !c.told {
-		c.told = true
-		c.probe.told(err, c.last.Slot, wire.Monotonic()-c.last.Sent, c.answers)
+	if !c.noted {
+		c.noted = true
+		c.probe.noteRefusal(err, c.last.Slot, wire.Monotonic()-c.last.Sent, c.answers)
 	}
 }
 

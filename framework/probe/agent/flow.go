@@ -27,13 +27,13 @@ func (a *Agent) flowTo(s *session, p *sending, probe wire.Probe) func(slot uint3
 			p.echoed(echo, rtt)
 			return
 		}
-		p.told(err, slot, rtt, probe.RefusalAnswers)
+		p.noteRefusal(err, slot, rtt, probe.RefusalAnswers)
 	}
 }
 
 // told notes why a slot has no echo, if the kernel says so. A refusal by the far end is an
 // answer if it counts as one.
-func (p *sending) told(err error, slot uint32, rtt int64, refusalAnswers bool) {
+func (p *sending) noteRefusal(err error, slot uint32, rtt int64, refusalAnswers bool) {
 	errno := syscall.Errno(0)
 	if !errors.As(err, &errno) {
 		return

@@ -133,9 +133,9 @@ func reason(err error) string {
 
 func (p *sending) loggedIn(answer wire.Answer, slot uint32) {
 	for i := range p.logins {
-		known := &p.logins[i]
-		if known.Client == answer.Client && known.Account == answer.Account && known.Denied == answer.Denied {
-			known.Slots.Add(slot)
+		previous := &p.logins[i]
+		if previous.Client == answer.Client && previous.Account == answer.Account && previous.Denied == answer.Denied {
+			previous.Slots.Add(slot)
 			return
 		}
 	}

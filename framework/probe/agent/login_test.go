@@ -56,12 +56,12 @@ func TestLoggedInJoinsWhatIsTheSame(t *testing.T) {
 	var p sending
 	node, pod := netip.MustParseAddr("10.4.94.31"), netip.MustParseAddr("10.20.30.35")
 	denied := wire.Answer{Client: "app@10.4.94.31", Address: node, Denied: "Access denied"}
-	in := wire.Answer{Client: "app@10.20.30.35", Address: pod, Account: "app@10.20.30.0/255.255.255.0"}
-	for slot, answer := range []wire.Answer{in, in, denied, denied, in} {
+	admitted := wire.Answer{Client: "app@10.20.30.35", Address: pod, Account: "app@10.20.30.0/255.255.255.0"}
+	for slot, answer := range []wire.Answer{admitted, admitted, denied, denied, admitted} {
 		p.loggedIn(answer, uint32(slot))
 	}
-	in.Slots, denied.Slots = wire.Runs{{0, 1}, {4, 4}}, wire.Runs{{2, 3}}
-	must.Equal(t, "", []wire.Answer{in, denied}, p.logins)
+	admitted.Slots, denied.Slots = wire.Runs{{0, 1}, {4, 4}}, wire.Runs{{2, 3}}
+	must.Equal(t, "", []wire.Answer{admitted, denied}, p.logins)
 	must.Equal(t, "quiet, with logins to report", false, p.quiet())
 	must.Equal(t, "reported", 2, len(p.report().Logins))
 	must.Equal(t, "quiet, with none left", true, p.quiet())

@@ -191,7 +191,7 @@ func (p *sending) connected(conn net.Conn, err error, slot uint32, rtt int64) {
 		p.answered(slot, rtt)
 		return
 	}
-	p.told(err, slot, rtt, false)
+	p.noteRefusal(err, slot, rtt, false)
 }
 
 // attemptEvery makes an attempt once an interval, for as long as the probe

@@ -40,14 +40,14 @@ func (s *sources) next(to netip.AddrPort) int {
 	if s.flows == nil {
 		s.flows = map[netip.AddrPort]*source{}
 	}
-	of := s.flows[to]
-	if of == nil {
+	flow := s.flows[to]
+	if flow == nil {
 		// An agent that starts again does not begin with the ports of the one before.
-		of = &source{class: len(s.flows) % destinations, flow: rand.IntN(portsOfEach)}
-		s.flows[to] = of
+		flow = &source{class: len(s.flows) % destinations, flow: rand.IntN(portsOfEach)}
+		s.flows[to] = flow
 	}
-	of.flow = (of.flow + 1) % portsOfEach
-	return firstPort + of.flow*destinations + of.class
+	flow.flow = (flow.flow + 1) % portsOfEach
+	return firstPort + flow.flow*destinations + flow.class
 }
 
 // dial opens a new flow to a destination from a port that no other destination has. Where all of

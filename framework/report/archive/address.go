@@ -21,7 +21,7 @@ import (
 // A bit is flipped, or not, by the bits before it and a random key that is not stored.
 type addresses struct {
 	key   []byte
-	known map[netip.Addr]netip.Addr // a run has few addresses, which occur often
+	cache map[netip.Addr]netip.Addr // a run has few addresses, which occur often
 }
 
 func newAddresses(key []byte) *addresses { return &addresses{key, map[netip.Addr]netip.Addr{}} }
@@ -69,10 +69,10 @@ func (a *addresses) sum(text []byte) []byte {
 // to is the address in place of another. Of the address of a range, which has a length, the leading bits
 // are mapped.
 func (a *addresses) to(addr netip.Addr, bits int) netip.Addr {
-	found, there := a.known[addr]
+	found, there := a.cache[addr]
 	if !there {
 		found = a.walk(addr)
-		a.known[addr] = found
+		a.cache[addr] = found
 	}
 	if own, err := addr.Prefix(bits); err == nil && own.Addr() == addr {
 		mapped, _ := found.Prefix(bits) // as many bits as addr has

@@ -69,17 +69,17 @@ func stored(t *testing.T, bytes int) string {
 // unpacked are the files of an archive, without the folder that they are in.
 func unpacked(t *testing.T, file string) (names []string, files map[string]string) {
 	t.Helper()
-	in := must.Get(gzip.NewReader(bytes.NewReader(must.Read(t, file))))(t)
+	r := must.Get(gzip.NewReader(bytes.NewReader(must.Read(t, file))))(t)
 	files = map[string]string{}
-	for entries := tar.NewReader(in); ; {
+	for entries := tar.NewReader(r); ; {
 		header, err := entries.Next()
 		if err == io.EOF {
 			return names, files
 		}
 		must.NoError(t, err)
 		content := must.Get(io.ReadAll(entries))(t)
-		name, in := strings.CutPrefix(header.Name, "node-drain-2026-01-02T03-04-00Z/")
-		if !in || header.Uid != 0 || header.Uname != "" {
+		name, ok := strings.CutPrefix(header.Name, "node-drain-2026-01-02T03-04-00Z/")
+		if !ok || header.Uid != 0 || header.Uname != "" {
 			t.Errorf("%s is of %q", header.Name, header.Uname)
 		}
 		names, files[name] = append(names, name), string(content)
@@ -178,9 +178,9 @@ func TestRedactRecord(t *testing.T) {
 	must.NoError(t, h.Close())
 	must.Get(Write(dir, file, Options{MaxBytes: 25e6, Redact: true}))(t)
 	_, files := unpacked(t, file)
-	in := must.Get(zstd.NewReader(strings.NewReader(files["evidence/cilium-1.11.6/record.jsonl.zst"])))(t)
-	defer in.Close()
-	text := string(must.Get(io.ReadAll(in))(t))
+	r := must.Get(zstd.NewReader(strings.NewReader(files["evidence/cilium-1.11.6/record.jsonl.zst"])))(t)
+	defer r.Close()
+	text := string(must.Get(io.ReadAll(r))(t))
 	must.Contain(t, text, "namespace-x")
 	must.Equal(t, text, false, strings.Contains(text, "vault-0") || strings.Contains(text, "bank"))
 }

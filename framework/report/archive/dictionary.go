@@ -49,8 +49,8 @@ func (d *Dictionary) Words(kind string, texts ...string) {
 }
 
 func (d *Dictionary) add(kind, word string) string {
-	to, known := d.names[word]
-	if !known && !d.chosen {
+	to, found := d.names[word]
+	if !found && !d.chosen {
 		d.count[kind]++
 		to = fmt.Sprintf("%s-x%d", kind, d.count[kind])
 		d.names[word] = to

@@ -232,11 +232,11 @@ func eachString(text []byte, replace func(place, string) string) []byte {
 	var out []byte
 	var above []string
 	copied, key := 0, ""
-	in := json.NewDecoder(bytes.NewReader(text))
-	in.UseNumber()
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
 	for {
-		before := in.InputOffset()
-		token, err := in.Token()
+		before := decoder.InputOffset()
+		token, err := decoder.Token()
 		if errors.Is(err, io.EOF) {
 			return append(out, text[copied:]...)
 		}
@@ -256,7 +256,7 @@ func eachString(text []byte, replace func(place, string) string) []byte {
 		if !isString {
 			continue
 		}
-		end := int(in.InputOffset())
+		end := int(decoder.InputOffset())
 		begin := int(before) + bytes.IndexByte(text[before:end], '"')
 		at := place{key, above, bytes.HasPrefix(bytes.TrimLeft(text[end:], " \r\n\t"), []byte(":"))}
 		if at.isKey {

@@ -111,7 +111,7 @@ func valuesOf(what string, values map[string]string) []fact {
 
 // machineOf are the properties of a machine that times depend on.
 func machineOf(r report.Report) (all []fact) {
-	if facts, known := r.Machine.(map[string]any); known {
+	if facts, ok := r.Machine.(map[string]any); ok {
 		for _, name := range []string{"cpus", "memory_gib", "kernel"} {
 			all = append(all, fact{what: name, value: fmt.Sprint(facts[name])})
 		}
@@ -197,7 +197,7 @@ func timesOf(v report.Variant) []fact {
 	if v.Onset != nil && v.Fault != nil {
 		times["from the fault to the first lost packet"] = report.Span(v.Onset.Sub(v.Fault.Began).Round(time.Millisecond))
 	}
-	if took, known := v.TimeToDetect(); known {
+	if took, found := v.TimeToDetect(); found {
 		times["to detect"] = report.Span(took)
 	}
 	for _, m := range v.Remedies {
@@ -215,9 +215,9 @@ func timesOf(v report.Variant) []fact {
 func (r Result) Print(out io.Writer) {
 	for _, side := range []struct {
 		name string
-		of   report.Report
+		run  report.Report
 	}{{"A", r.A}, {"B", r.B}} {
-		fmt.Fprintf(out, "%s  %s %s: %s\n", side.name, side.of.Scenario, side.of.Run, side.of.Verdict)
+		fmt.Fprintf(out, "%s  %s %s: %s\n", side.name, side.run.Scenario, side.run.Run, side.run.Verdict)
 	}
 	table(out, "conditions that differ", r.Conditions)
 	r.PrintJudgements(out)
@@ -265,9 +265,9 @@ func (r Result) reasons(out io.Writer) {
 	for _, d := range r.Verdicts {
 		for _, side := range []struct {
 			name string
-			of   report.Report
+			run  report.Report
 		}{{"A", r.A}, {"B", r.B}} {
-			v, there := find(side.of, d.Variant)
+			v, there := find(side.run, d.Variant)
 			if d.What != "verdict" || !there {
 				continue
 			}

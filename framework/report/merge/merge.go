@@ -97,12 +97,12 @@ func Missing(expected []string, reports []report.Report) []report.Report {
 func ByScenario(shards []Shard) ([][]Shard, error) {
 	parts := map[string][]Shard{}
 	for _, s := range shards {
-		of := parts[s.Report.Scenario]
-		if len(of) > 0 && of[0].Report.Ablated != s.Report.Ablated {
+		group := parts[s.Report.Scenario]
+		if len(group) > 0 && group[0].Report.Ablated != s.Report.Ablated {
 			return nil, fmt.Errorf("%s is without %q, and %s without %q: they are not parts of one run",
-				of[0].Dir, of[0].Report.Ablated, s.Dir, s.Report.Ablated)
+				group[0].Dir, group[0].Report.Ablated, s.Dir, s.Report.Ablated)
 		}
-		parts[s.Report.Scenario] = append(of, s)
+		parts[s.Report.Scenario] = append(group, s)
 	}
 	return each.Of(slices.Sorted(maps.Keys(parts)), func(scenario string) []Shard {
 		slices.SortStableFunc(parts[scenario], func(a, b Shard) int {

@@ -64,11 +64,11 @@ func TestWrite(t *testing.T) {
 			says:   []string{"TWO has not ended; running steps: old: fault", "it ran twice: pass in TWO, and pass in ONE, which is left out"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			in, out := t.TempDir(), t.TempDir()
-			one := shard(t, filepath.Join(in, "1"), "old", "affected", nil)
+			input, out := t.TempDir(), t.TempDir()
+			one := shard(t, filepath.Join(input, "1"), "old", "affected", nil)
 			shards, counts := []Shard{one}, one
 			if test.change != nil {
-				shards = append(shards, shard(t, filepath.Join(in, "2"), "old", "affected", test.change))
+				shards = append(shards, shard(t, filepath.Join(input, "2"), "old", "affected", test.change))
 			}
 			if test.second {
 				counts = shards[1]

@@ -70,10 +70,10 @@ func newTracing(t *report.Topology, s stored) tracing {
 // impacted are the first records of the probes that lose packets.
 func (t tracing) impacted() []probe.Timeline {
 	var all []probe.Timeline
-	known := map[string]bool{}
+	seen := map[string]bool{}
 	for _, r := range t.traffic {
-		if name := r.Probe.Name; slices.Contains(t.ProbesHurt, name) && !known[name] {
-			known[name] = true
+		if name := r.Probe.Name; slices.Contains(t.ProbesHurt, name) && !seen[name] {
+			seen[name] = true
 			all = append(all, r)
 		}
 	}
@@ -85,7 +85,7 @@ func (t tracing) impacted() []probe.Timeline {
 func (t tracing) journeys() []journey {
 	var ended, open []journey
 	for _, r := range t.impacted() {
-		for _, j := range t.of(r) {
+		for _, j := range t.journeysOf(r) {
 			all := &ended
 			if j.End == "" {
 				all = &open
@@ -102,14 +102,14 @@ func (t tracing) journeys() []journey {
 }
 
 // of are the journeys of one probe: of its requests or of its replies, whichever of them were lost.
-func (t tracing) of(r probe.Timeline) []journey {
+func (t tracing) journeysOf(r probe.Timeline) []journey {
 	from, to, packets := r.Probe.From, r.Probe.To, "requests of "+r.Probe.Name
 	counts := r.Counts()
 	if counts.LostReply > counts.LostRequest {
 		from, to, packets = to, from, "replies of "+r.Probe.Name
 	}
-	a, known := t.member(t.on[from])
-	if !known {
+	a, ok := t.member(t.on[from])
+	if !ok {
 		return nil
 	}
 	if from == r.Probe.From {
@@ -118,8 +118,8 @@ func (t tracing) of(r probe.Timeline) []journey {
 			return []journey{{packets, path.Path{Expected: alone, Hops: alone, End: end}}}
 		}
 	}
-	b, known := t.member(t.on[to])
-	if !known || a.Name == b.Name || r.Probe.Protocol == probe.DNS {
+	b, ok := t.member(t.on[to])
+	if !ok || a.Name == b.Name || r.Probe.Protocol == probe.DNS {
 		return nil
 	}
 	var all []journey
@@ -146,8 +146,8 @@ func (t tracing) declared(from, to report.Member) [][]string {
 	}) {
 		return [][]string{{from.Name, to.Name}}
 	}
-	known := each.Where(from.Via, func(router string) bool { _, known := t.member(router); return known })
-	return each.Of(known, func(router string) []string { return []string{from.Name, router, to.Name} })
+	routers := each.Where(from.Via, func(router string) bool { _, ok := t.member(router); return ok })
+	return each.Of(routers, func(router string) []string { return []string{from.Name, router, to.Name} })
 }
 
 func isDenied(t probe.Timeline) bool { return t.Counts().Denied > 0 }

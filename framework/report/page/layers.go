@@ -44,12 +44,12 @@ func tables(s stored) []table {
 		}
 	}
 	var all []table
-	known := map[detect.Object]bool{}
+	seen := map[detect.Object]bool{}
 	for _, f := range findings {
-		if known[f.Object] || len(all) == maxTables {
+		if seen[f.Object] || len(all) == maxTables {
 			continue
 		}
-		known[f.Object] = true
+		seen[f.Object] = true
 		if t := newTable(s, f); len(t.Rows) > 0 {
 			all = append(all, t)
 		}
@@ -63,7 +63,7 @@ func newTable(s stored, f report.Finding) table {
 	var places []place
 	said := map[place]*row{}
 	gives := map[place]string{} // to which node, after the fault
-	take := func(from *snapshot.Snapshot, after bool) {
+	take := func(from *snapshot.Snapshot, afterFault bool) {
 		if from == nil {
 			return
 		}
@@ -77,7 +77,7 @@ func newTable(s stored, f report.Finding) table {
 				places = append(places, at)
 			}
 			r := said[at]
-			if after {
+			if afterFault {
 				r.After, gives[at] = joined(r.After, st.Says), st.Node
 			} else {
 				r.Before = joined(r.Before, st.Says)

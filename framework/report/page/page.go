@@ -150,11 +150,11 @@ func render(dir string, r report.Report, live map[string]*history.History) ([]by
 // mainOf is the variant that the first screen is about: the first that is not as
 // expected, else the first with impacted probes, else the first.
 func mainOf(variants []stored) int {
-	for _, is := range []func(stored) bool{
+	for _, matches := range []func(stored) bool{
 		func(s stored) bool { return s.Verdict != s.Expected || len(s.Reasons) > 0 },
 		func(s stored) bool { return len(s.ProbesHurt) > 0 },
 	} {
-		if i := slices.IndexFunc(variants, is); i >= 0 {
+		if i := slices.IndexFunc(variants, matches); i >= 0 {
 			return i
 		}
 	}

@@ -441,9 +441,9 @@ func TestIssueOfAnother(t *testing.T) {
 	must.NoError(t, r.Write(dir))
 	text := rendered(t, dir).first(t, "textarea").FirstChild.Data
 	must.Equal(t, "the issue has", 4, strings.Count(text, "```"))
-	_, after, _ := strings.Cut(text, "### Versions")
+	_, rest, _ := strings.Cut(text, "### Versions")
 	must.Equal(t, "a mention, a comment, a control character", [3]bool{}, [3]bool{
-		regexp.MustCompile("(?m)(^|[^']) ?@octocat").MatchString(after), strings.Contains(after, "<!--"), strings.Contains(text, "\x1b"),
+		regexp.MustCompile("(?m)(^|[^']) ?@octocat").MatchString(rest), strings.Contains(rest, "<!--"), strings.Contains(text, "\x1b"),
 	})
 }
 

@@ -65,14 +65,14 @@ func leadLines(s stored, l lead) []string {
 }
 
 func (s stored) lostOfImpacted() string {
-	var of report.Packets
+	var packets report.Packets
 	for _, p := range s.Probes {
 		if slices.Contains(s.ProbesHurt, p.Name) {
-			of.Sent += p.Sent
-			of.Lost += p.Lost
+			packets.Sent += p.Sent
+			packets.Lost += p.Lost
 		}
 	}
-	return fmt.Sprintf("%d of %d packets lost", of.Lost, of.Sent)
+	return fmt.Sprintf("%d of %d packets lost", packets.Lost, packets.Sent)
 }
 
 // reasons say what is not as it must be: of the first variant, and of the others.
@@ -135,7 +135,7 @@ func causes(findings []report.Finding) []string {
 	first, others := map[cause]report.Finding{}, map[cause]map[detect.Object]bool{}
 	for _, f := range byRank {
 		c := cause{f.Detector, f.Kind}
-		if _, known := first[c]; !known {
+		if _, found := first[c]; !found {
 			order = append(order, c)
 			first[c], others[c] = f, map[detect.Object]bool{}
 		}

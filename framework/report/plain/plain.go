@@ -28,14 +28,14 @@ func Line(text string) string {
 	return escaped(strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ").Replace(text), "")
 }
 
-func escaped(text, kept string) string {
+func escaped(text, exceptions string) string {
 	if strings.IndexFunc(text, isControl) < 0 {
 		return text
 	}
 	var out strings.Builder
 	for i, r := range text {
 		switch {
-		case !isControl(r) || strings.ContainsRune(kept, r):
+		case !isControl(r) || strings.ContainsRune(exceptions, r):
 			out.WriteRune(r)
 		case r == unicode.ReplacementChar: // also of a byte that is no UTF-8
 			fmt.Fprintf(&out, `\x%02x`, text[i])

@@ -13,7 +13,7 @@ import (
 )
 
 func TestText(t *testing.T) {
-	for _, test := range []struct{ name, of, text, line, coloured string }{
+	for _, test := range []struct{ name, input, text, line, coloured string }{
 		{"text", "node1 → node2,\tß\n", "node1 → node2,\tß\n", "node1 → node2, ß ", "node1 → node2,\tß\n"},
 		{"the title of the window", "\x1b]0;owned\a", `\x1b]0;owned\x07`, `\x1b]0;owned\x07`, `\x1b]0;owned\x07`},
 		{"a line that hides another", "FAIL\rPASS", `FAIL\x0dPASS`, `FAIL\x0dPASS`, `FAIL\x0dPASS`},
@@ -24,18 +24,18 @@ func TestText(t *testing.T) {
 		{"another direction", "a\u202eb", `a\u202eb`, `a\u202eb`, `a\u202eb`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			must.Equal(t, "Text", test.text, plain.Text(test.of))
-			must.Equal(t, "Line", test.line, plain.Line(test.of))
-			must.Equal(t, "Coloured", test.coloured, plain.Coloured(test.of))
+			must.Equal(t, "Text", test.text, plain.Text(test.input))
+			must.Equal(t, "Line", test.line, plain.Line(test.input))
+			must.Equal(t, "Coloured", test.coloured, plain.Coloured(test.input))
 			var to bytes.Buffer
-			must.Equal(t, "written", len(test.of), must.Get(fmt.Fprint(plain.Writer(&to), test.of))(t))
+			must.Equal(t, "written", len(test.input), must.Get(fmt.Fprint(plain.Writer(&to), test.input))(t))
 			must.Equal(t, "written", test.text, to.String())
 		})
 	}
 }
 
 func TestMarkdown(t *testing.T) {
-	for _, test := range []struct{ name, of, want string }{
+	for _, test := range []struct{ name, input, want string }{
 		{"text", "tor1 -> 10.4.94.23 (node1), `kubectl` & a@b", "tor1 -> 10.4.94.23 (node1), `kubectl` & a@b"},
 		{"a fence", "a\n```\nb", "a\n'''\nb"},
 		{"a fence of tildes", "~~~~", "''''"},
@@ -45,7 +45,7 @@ func TestMarkdown(t *testing.T) {
 		{"a heading", "a\n## b\n---\n> c", "a\n\\## b\n\\---\n\\> c"},
 		{"a control", "\x1b[2J", `\x1b[2J`},
 	} {
-		must.Equal(t, test.name, test.want, plain.Markdown(test.of))
+		must.Equal(t, test.name, test.want, plain.Markdown(test.input))
 	}
 	must.Equal(t, "a cell", `a\|b<br>\x1b`, plain.Cell("a|b\n\x1b"))
 	must.Equal(t, "code", "`a'@b' '''`", plain.Code("a`@b`\n```"))

@@ -149,12 +149,12 @@ func (f *Folder) Lines(name string, each func(line []byte) (bool, error)) error 
 		return err
 	}
 	defer file.Close()
-	in, err := zstd.NewReader(file, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+	decoder, err := zstd.NewReader(file, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", f.path(name), err)
 	}
-	defer in.Close()
-	lines := bufio.NewReaderSize(in, 64<<10)
+	defer decoder.Close()
+	lines := bufio.NewReaderSize(decoder, 64<<10)
 	read := 0
 	for n := 1; ; n++ {
 		line, err := readLine(lines)
@@ -182,10 +182,10 @@ func (f *Folder) Lines(name string, each func(line []byte) (bool, error)) error 
 var errLong = errors.New("long line")
 
 // readLine reads a line of at most MaxLine bytes, and returns it without its end.
-func readLine(in *bufio.Reader) ([]byte, error) {
+func readLine(r *bufio.Reader) ([]byte, error) {
 	var line []byte
 	for {
-		part, err := in.ReadSlice('\n')
+		part, err := r.ReadSlice('\n')
 		if len(line)+len(part) > MaxLine {
 			return nil, errLong
 		}
@@ -294,13 +294,13 @@ func (f *Folder) Copy(to string, from *Folder, under string) error {
 }
 
 func (f *Folder) copyFile(to string, from *Folder, name string) error {
-	in, err := from.Open(name)
+	source, err := from.Open(name)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	defer source.Close()
 	return f.ReplaceWith(to, func(out io.Writer) error {
-		_, err := io.Copy(out, in)
+		_, err := io.Copy(out, source)
 		return err
 	})
 }

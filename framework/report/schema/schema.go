@@ -41,7 +41,7 @@ func Of(path string) string {
 		return kind
 	}
 	documents := []string{"report", "rates", "figures", "qualification", "manifest"}
-	if name, is := strings.CutSuffix(name, ".json"); is && slices.Contains(documents, name) {
+	if name, ok := strings.CutSuffix(name, ".json"); ok && slices.Contains(documents, name) {
 		return name
 	}
 	return ""

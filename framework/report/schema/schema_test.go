@@ -82,23 +82,23 @@ var (
 )
 
 func TestSchemasAreThoseOfTheTypes(t *testing.T) {
-	for name, of := range written {
+	for name, typ := range written {
 		t.Run(name, func(t *testing.T) {
-			got := generate(t, name, of)
+			got := generate(t, name, typ)
 			file := name + ".json"
 			if *update {
 				must.NoError(t, os.WriteFile(file, got, 0o644))
 			}
 			want := must.Read(t, file)
 			if !bytes.Equal(got, want) {
-				t.Errorf("%s is not that of %s: go test ./framework/report/schema -update", file, of)
+				t.Errorf("%s is not that of %s: go test ./framework/report/schema -update", file, typ)
 			}
 		})
 	}
 	must.Equal(t, "schemas", len(written), len(must.Get(fs.Glob(files, "*.json"))(t)))
 }
 
-func generate(t *testing.T, name string, of reflect.Type) []byte {
+func generate(t *testing.T, name string, typ reflect.Type) []byte {
 	text := func() *jsonschema.Schema { return &jsonschema.Schema{Type: "string"} }
 	options := &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{}}
 	for _, written := range []reflect.Type{
@@ -111,10 +111,10 @@ func generate(t *testing.T, name string, of reflect.Type) []byte {
 	options.TypeSchemas[reflect.TypeFor[map[uint8]int]()] = &jsonschema.Schema{
 		Types: []string{"null", "object"}, AdditionalProperties: &jsonschema.Schema{Type: "integer"},
 	}
-	s, err := jsonschema.ForType(of, options)
+	s, err := jsonschema.ForType(typ, options)
 	must.NoError(t, err)
 	d := describer{t: t, text: reflect.TypeFor[encoding.TextMarshaler](), comments: map[string]map[string]string{}}
-	d.describe(s, of)
+	d.describe(s, typ)
 	if name == "report" { // of which the report knows nothing
 		if s.Properties["machine"], err = jsonschema.ForType(reflect.TypeFor[*host.Facts](), options); err != nil {
 			t.Fatal(err)
@@ -139,25 +139,25 @@ type describer struct {
 	comments map[string]map[string]string
 }
 
-func (d *describer) describe(s *jsonschema.Schema, of reflect.Type) {
-	for of.Kind() == reflect.Pointer {
-		of = of.Elem()
+func (d *describer) describe(s *jsonschema.Schema, typ reflect.Type) {
+	for typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
 	}
-	switch of.Kind() {
+	switch typ.Kind() {
 	case reflect.Slice, reflect.Array:
 		if s.Items != nil {
-			d.describe(s.Items, of.Elem())
+			d.describe(s.Items, typ.Elem())
 		}
 	case reflect.Map:
 		s.Type, s.Types = "", []string{"null", "object"} // as slices may be
 		if s.AdditionalProperties != nil {
-			d.describe(s.AdditionalProperties, of.Elem())
+			d.describe(s.AdditionalProperties, typ.Elem())
 		}
 	case reflect.Struct:
-		if of.Implements(d.text) {
+		if typ.Implements(d.text) {
 			return // it is written as text
 		}
-		for field := range of.Fields() {
+		for field := range typ.Fields() {
 			if field.Anonymous && field.Tag.Get("json") == "" {
 				d.describe(s, field.Type)
 				continue
@@ -169,10 +169,10 @@ func (d *describer) describe(s *jsonschema.Schema, of reflect.Type) {
 			}
 			d.describe(property, field.Type)
 			// A generic type's name has those of its arguments.
-			owner, _, _ := strings.Cut(of.Name(), "[")
+			owner, _, _ := strings.Cut(typ.Name(), "[")
 			path := owner + "." + field.Name
-			property.Description = d.commentsOf(of.PkgPath())[path]
-			if values := words[filepath.Base(of.PkgPath())+"."+path]; values != nil {
+			property.Description = d.commentsOf(typ.PkgPath())[path]
+			if values := words[filepath.Base(typ.PkgPath())+"."+path]; values != nil {
 				property.Enum = values
 			}
 		}
@@ -181,16 +181,16 @@ func (d *describer) describe(s *jsonschema.Schema, of reflect.Type) {
 
 func (d *describer) commentsOf(pkg string) map[string]string {
 	dir, ours := strings.CutPrefix(pkg, module)
-	if known, is := d.comments[pkg]; is || !ours {
-		return known
+	if comments, ok := d.comments[pkg]; ok || !ours {
+		return comments
 	}
 	all := map[string]string{}
 	d.comments[pkg] = all
 	for _, source := range must.Get(filepath.Glob(root + dir + "/*.go"))(d.t) {
 		file := must.Get(parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments))(d.t)
 		ast.Inspect(file, func(n ast.Node) bool {
-			if spec, is := n.(*ast.TypeSpec); is {
-				if structure, is := spec.Type.(*ast.StructType); is {
+			if spec, ok := n.(*ast.TypeSpec); ok {
+				if structure, ok := spec.Type.(*ast.StructType); ok {
 					for _, field := range structure.Fields.List {
 						for _, name := range field.Names {
 							comment := strings.Fields(field.Doc.Text() + " " + field.Comment.Text())
