@@ -34,9 +34,7 @@ func AtOnce(actions ...Action) Action {
 
 // Fault is a change that starts an incident.
 type Fault struct {
-	// Name describes it in a few words.
-	Name string
-	// Inject makes the change.
+	Name   string
 	Inject Action
 	// TookEffect reports whether the fault took effect, by reading the state of the lab. If
 	// it did not, saw is what it read.

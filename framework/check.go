@@ -114,8 +114,8 @@ func Missing(wanted []Finding, found []detect.Finding) []Finding {
 	})
 }
 
-// Unexpected returns the findings that match none of the expected ones. A finding on only
-// some of an expected one's routers is not unexpected: the others may follow.
+// Unexpected returns the findings that match no expected finding. A finding on only some routers
+// of an expected finding is not unexpected: the other routers may follow.
 func Unexpected(found []detect.Finding, expected ...Finding) []detect.Finding {
 	return slices.DeleteFunc(slices.Clone(found), func(f detect.Finding) bool {
 		return slices.ContainsFunc(expected, func(e Finding) bool {

@@ -21,7 +21,7 @@ type Endpoint struct {
 	// start. With Pod, that pod answers at the address, such as behind a Service, and its
 	// agent reports what arrived.
 	Address func(*Run) netip.AddrPort
-	// V6 is Address of IPv6. Nil: the one that belongs to it (topology.Family).
+	// V6 is the IPv6 address. Nil: the counterpart of Address (topology.Family).
 	V6 func(*Run) netip.AddrPort
 }
 

@@ -10,7 +10,6 @@ import (
 
 // Fact is a statement from the reports of an incident, with the steps of a run that assert it.
 type Fact struct {
-	// Says is the fact, in a sentence.
 	Says string
 	// By are the steps that assert it: if it did not hold, at least one of them would fail.
 	By []Assertion

@@ -19,8 +19,8 @@ var Family = Parameter{
 	About: "the address families of the lab: ipv4, or dual, where each probe and each finding of IPv4 has one of IPv6 beside it",
 }
 
-// WithFamily is a scenario on a lab of the families that the values say. Variants that speak IPv4 alone
-// do not run on a dual one (Variant.OnlyIPv4).
+// WithFamily returns the scenario on a lab with the address families that the values choose. Variants that
+// speak IPv4 alone do not run on a dual lab (Variant.OnlyIPv4).
 func WithFamily(s Scenario, values map[string]string) (Scenario, error) {
 	switch value := cmp.Or(values[Family.Name], Family.Default); value {
 	case Family.Default:
@@ -29,7 +29,7 @@ func WithFamily(s Scenario, values map[string]string) (Scenario, error) {
 	default:
 		return Scenario{}, fmt.Errorf("%s %q: expected %s or %s", Family.Name, value, Family.Default, Dual)
 	}
-	if s.Topology.Dual { // a second lab is made of a scenario that is set already
+	if s.Topology.Dual { // a second lab's scenario is dual already
 		return s, nil
 	}
 	s.Topology.Dual = true
@@ -50,7 +50,7 @@ func (v Variant) onDual() Variant {
 	return v
 }
 
-// onDual is the script with a probe and a finding of IPv6 beside each that a family has.
+// onDual adds the IPv6 counterpart of each probe and of each finding about a prefix.
 func (s Script) onDual() Script {
 	s.Probes, s.Impacted = withV6(s.Probes, probeV6), withV6(s.Impacted, probeV6)
 	for _, findings := range []*[]Finding{&s.Latent, &s.Expected, &s.Transient} {
@@ -63,7 +63,7 @@ func (s Script) onDual() Script {
 	return s
 }
 
-// withV6 has what of returns beside each element of a list for which it returns something.
+// withV6 returns the elements of a list, each followed by its IPv6 counterpart, if it has one.
 func withV6[T any](all []T, counterpart func(T) (T, bool)) []T {
 	var both []T
 	for _, one := range all {
@@ -75,7 +75,7 @@ func withV6[T any](all []T, counterpart func(T) (T, bool)) []T {
 	return both
 }
 
-// probeV6 is the probe of IPv6 beside one of IPv4. Name servers and databases are asked by IPv4 alone.
+// probeV6 is the IPv6 counterpart of an IPv4 probe. Name servers and databases are asked by IPv4 alone.
 func probeV6(p probe.Probe) (probe.Probe, bool) {
 	p = p.WithDefaults()
 	p.V6 = true
@@ -83,7 +83,7 @@ func probeV6(p probe.Probe) (probe.Probe, bool) {
 	return p, p.Protocol != probe.DNS && p.Protocol != probe.MySQL
 }
 
-// ProbesV6 are the probes of IPv6 beside those of IPv4.
+// ProbesV6 are the IPv6 counterparts of IPv4 probes.
 func ProbesV6(all []probe.Probe) []probe.Probe {
 	return slices.DeleteFunc(withV6(all, probeV6), func(p probe.Probe) bool { return !p.V6 })
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// On a dual lab each probe and each finding about a prefix has one of IPv6 beside it, and variants that
+// On a dual lab each probe and each finding about a prefix has an IPv6 counterpart, and variants that
 // speak IPv4 alone do not run.
 func TestWithFamily(t *testing.T) {
 	a, b := framework.PodOn("a"), framework.PodOn("b")

@@ -38,8 +38,8 @@ var derived = []Label{GuestLabel, SlowLabel}
 // labelForm is the form of a label: it needs no quotes in a selection.
 var labelForm = regexp.MustCompile(`^[a-z0-9]+([.-][a-z0-9]+)*$`)
 
-// LabelsOf are the labels of a variant, in order, each once: those that it and its scenario
-// declare, the components of Tested, and GuestLabel and SlowLabel where they apply.
+// LabelsOf are the labels of a variant, sorted and without duplicates: the labels that it and its
+// scenario declare, the components of Tested, and GuestLabel and SlowLabel where they apply.
 func (s Scenario) LabelsOf(v Variant) []string {
 	labels := each.Of(slices.Concat(s.Labels, v.Labels), func(l Label) string { return string(l) })
 	labels = append(labels, each.Of(s.Tested, Tested.Component)...)

@@ -25,11 +25,11 @@ type Run struct {
 	// as is known now; zero without trials. While a parallel affected variant is at its
 	// trials, it is MaxTrials.
 	TrialsDue func() int
-	// Meet waits until the parallel variants are at the same point of their faults, or have ended.
-	// It is for a fault that prepares each variant and then begins in all of them. A fault may call
-	// it once. Without parallel variants, and when the fault is injected again, it returns at once.
+	// Meet waits until the parallel variants have called it too, or have ended, so that a fault begins
+	// in all of them at once. A fault may call it once. Without parallel variants, and when the fault
+	// is injected again, it returns at once.
 	Meet func(ctx context.Context) error
-	// Snapshot is the newest one that the detectors got; empty before the baseline.
+	// Snapshot is the newest snapshot that the detectors got; empty before the baseline.
 	Snapshot func() snapshot.Snapshot
 	// Findings are the newest findings of the detectors.
 	Findings func() []detect.Finding

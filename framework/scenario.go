@@ -69,9 +69,9 @@ type Scenario struct {
 	// AnsweredBy is the path of the component's upgrade (package upgrade) that tells, without
 	// the script, whether an upgrade introduces the incident; empty if none does.
 	AnsweredBy string
-	// NeedsValue is the value of the vendor's chart, such as "bgpControlPlane.enabled", without
-	// which the incident cannot happen: an upgrade whose values do not have it as true is not
-	// qualified by the incident. Empty: it can happen with all values.
+	// NeedsValue is a value of the vendor's chart, such as "bgpControlPlane.enabled". The incident
+	// cannot happen, and an upgrade is not qualified by it, unless the value is true. Empty: it
+	// can happen with all values.
 	NeedsValue string
 	// Foreign is set if the scenario can run on a lab that somebody else has brought up: all that
 	// it changes there is known to come back. Otherwise OnlyOwnLab says why it cannot, as a clause.
@@ -80,9 +80,8 @@ type Scenario struct {
 	// NewLabs is set if each version needs a new lab, because state that one leaves on
 	// the nodes changes the result of the next.
 	NewLabs bool
-	// SecondLab is a private prefix into which the networks of a second lab fit, beside the
-	// lab and those of all other scenarios; variants can then run in two labs at once. Invalid:
-	// there is no second lab.
+	// SecondLab is a private prefix for the networks of a second lab, so that variants can run
+	// in two labs at once. It overlaps no network of any scenario. Invalid: there is no second lab.
 	SecondLab netip.Prefix
 	// MinMemoryGiB is the memory that the scenario needs. A machine with less runs Small:
 	// the same variants, steps and facts on fewer nodes. Zero: no Small.
@@ -139,8 +138,8 @@ type Tested struct {
 	Varied bool `json:"varied,omitempty"`
 }
 
-// VersionsOf are the names by which a component stands among those that are tested: that of the version that
-// varies, empty if none does, and that of the version before an upgrade, empty if the incident is not an upgrade.
+// VersionsOf returns the names that a component has in Tested: the name of the version that varies, and the
+// name of the version before an upgrade. Each is empty if Tested has no such version.
 func VersionsOf(component string, all []Tested) (varied, old string) {
 	for _, t := range all {
 		switch {
@@ -202,8 +201,7 @@ func (s Scenario) Unclassified(chosen map[string]string) (Scenario, error) {
 // Parameter is a value of a scenario that can be set for a run.
 type Parameter struct {
 	Name, Default string
-	// About describes it in a few words.
-	About string
+	About         string
 }
 
 // Variant is one version or configuration of the component under test.
@@ -268,8 +266,8 @@ func (v Variant) Expected() Verdict {
 // Script is the incident, part by part. Package engine runs the parts, and package verdict
 // judges the result.
 type Script struct {
-	// Install installs the components and the probes' endpoints, in place of those of an
-	// earlier variant or run. It returns when they work.
+	// Install installs the components and the probes' endpoints, and removes what an earlier
+	// variant or run has installed. It returns when they work.
 	Install Action
 	// Endpoints of the probes exist when Install returns, and after each remedy that replaces them.
 	Endpoints []Endpoint
@@ -282,13 +280,11 @@ type Script struct {
 	PollEvery time.Duration
 	// Latent are the findings of the baseline. The detectors must report each of them
 	// before the fault, and no others.
-	Latent []Finding
-	// Baseline are the checks before the fault.
+	Latent   []Finding
 	Baseline []Check
 	// Precursors are injected before Fault.
 	Precursors []Precursor
-	// Fault starts the incident.
-	Fault Fault
+	Fault      Fault
 	// Trials is set if the incident is probabilistic.
 	Trials *Trials
 	// Gone are the endpoints that the fault removes. Their probes are stopped before it.
@@ -298,7 +294,7 @@ type Script struct {
 	// MinOutage is how long a probe must get no answer to count as losing packets, without
 	// the time in which it sent nothing (probe.Timeline.FirstOutage). Zero: one lost packet
 	// is enough. Guests without hardware support lose single packets on a busy machine.
-	// Other probes, and those of Impacted without such an outage, may then lose a share of
+	// Other probes, and probes of Impacted without such an outage, may then lose a share of
 	// their packets (package verdict); with zero they may lose none.
 	MinOutage time.Duration
 	// Partial is set if the probes of Impacted lose only a share of their packets, such as
@@ -313,8 +309,7 @@ type Script struct {
 	SymptomWithin time.Duration
 	// Observe is how long traffic and detectors are watched from the fault on, in every
 	// variant. A variant in which no probe loses packets in that time is unaffected.
-	Observe time.Duration
-	// Aftermath are the checks after the fault.
+	Observe   time.Duration
 	Aftermath []Check
 	// Expected are findings that the detectors must report after the fault.
 	Expected []Finding
@@ -323,11 +318,10 @@ type Script struct {
 	Transient []Finding
 	// ExpectedWithin bounds the wait for Expected after the symptom; zero means five seconds.
 	ExpectedWithin time.Duration
-	// Refuses returns the component's own words if it does not start with what it is given,
-	// and nothing if it starts. It is called after the fault if no probe lost packets: a
-	// component that refuses harms no traffic and stops the upgrade. The error says that
-	// this is unknown, because the component ended, or has not started yet, for a reason
-	// that need not be its version's. Nil if the component cannot refuse.
+	// Refuses returns the component's own message if it refuses to start, and nothing if it
+	// starts. It is called after the fault if no probe lost packets. The error says that this
+	// is unknown: the component ended, or has not started yet, for a reason that need not be
+	// its version's. Nil if the component cannot refuse.
 	Refuses func(ctx context.Context, r *Run) (why string, err error)
 	// Remedies are tried one by one, each from the broken state.
 	Remedies []Remedy

@@ -14,7 +14,7 @@ func (s Scenario) Within(prefix netip.Prefix) (Scenario, error) {
 	return s.renumbered(moves), err
 }
 
-// SecondLabOf is the name of the lab beside the lab of that name, for a part of the variants.
+// SecondLabOf is the name of the second lab beside a lab of this name.
 func SecondLabOf(lab string) string { return lab + "-2" }
 
 // OnSecondLab returns the scenario on a second lab: with another name, its networks in the
@@ -37,7 +37,7 @@ func (s Scenario) OnSecondLab(values map[string]string) (Scenario, error) {
 		}
 	}
 	second.Topology.Name = SecondLabOf(second.Topology.Name)
-	if second.Small != nil { // a copy of Within's
+	if second.Small != nil { // a copy that Within has made
 		second.Small.Topology.Name = SecondLabOf(second.Small.Topology.Name)
 	}
 	return second, nil
@@ -78,7 +78,7 @@ func (s Scenario) Own(values map[string]string) map[string]string {
 // of the others. The error is one sentence about a value.
 func (s Scenario) Set(values map[string]string) (Scenario, error) { return s.With(s, values) }
 
-// MovedInto is the prefix with which Within makes the same move; false if no network was moved.
+// MovedInto is the prefix for Within that moves the networks to where they are; false if none was moved.
 func (s Scenario) MovedInto() (netip.Prefix, bool) {
 	if len(s.Moved) == 0 {
 		return netip.Prefix{}, false
@@ -86,8 +86,8 @@ func (s Scenario) MovedInto() (netip.Prefix, bool) {
 	return netip.PrefixFrom(s.Moved[0].To.Addr(), s.Topology.Block()).Masked(), true
 }
 
-// Subnets says where the networks are that have been moved, and which have stayed and why,
-// a sentence each; none if no network was moved.
+// Subnets says where moved networks are, and which networks have stayed and why, a sentence each;
+// none if no network was moved.
 func (s Scenario) Subnets() []string {
 	var all []string
 	for _, m := range s.Moved {

@@ -18,19 +18,17 @@ const (
 
 // Trials describe a probabilistic incident: it occurs in some of a series of equal trials.
 // An affected component may survive a trial by luck. So an unaffected one must survive as
-// many as the slowest affected one has needed, and as many as luck alone would hardly
-// explain (TrialsToConvince), MaxTrials at most: the report says how likely an affected one
-// would have survived as many.
+// many trials as the slowest affected one has needed, and as many as luck alone would hardly
+// explain (TrialsToConvince), but MaxTrials at most.
 type Trials struct {
 	// Unit is what a trial is, such as "tick".
 	Unit string
 	// Load names the load on the component under test. Rates of another load do not count.
 	Load string
-	// Rates are the recorded ones.
+	// Rates are the recorded outcomes.
 	Rates Rates
-	// Most is how many trials a component without an expectation must survive at most; zero
-	// means MaxTrials. It runs beside no affected one, and without many rates MaxTrials are
-	// fewer than convince.
+	// Most bounds how many trials a component without an expectation must survive; zero means
+	// MaxTrials. Where few rates are recorded, MaxTrials are too few to convince.
 	Most int
 	// Result returns how many trials the component under test has completed, and whether
 	// the incident occurred in the last one. It is called after the fault, which ends when
@@ -81,8 +79,8 @@ func (t *Trials) On(accelerator string) []Outcome {
 	return slices.DeleteFunc(slices.Clone(t.Rates[accelerator]), func(o Outcome) bool { return o.Load != t.Load })
 }
 
-// TrialsNeeded returns in which trial the incident occurred with the slowest of some affected
-// components. One with which it did not occur needs at least one trial more than it had.
+// TrialsNeeded returns in which trial the incident occurred with the slowest affected component.
+// A component with which it did not occur needs at least one trial more than it had.
 func TrialsNeeded(outcomes ...Outcome) int {
 	needed := 0
 	for _, o := range outcomes {
@@ -136,8 +134,8 @@ func (t *Trials) Convincing(accelerator string) int {
 	return min(max(TrialsToConvince(t.On(accelerator)...), minTrials), cmp.Or(t.Most, MaxTrials))
 }
 
-// Survived returns how many affected components have survived this many trials, of those
-// whose result for that many is known.
+// Survived returns how many affected components have survived this many trials. total counts the
+// components whose result for this many trials is known.
 func Survived(trials int, outcomes ...Outcome) (survived, total int) {
 	for _, o := range outcomes {
 		switch {

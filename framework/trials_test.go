@@ -7,7 +7,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// occurred are runs of affected components in which the incident occurred in a round.
+// occurred is the outcome of count affected components: the incident occurred in this trial.
 func occurred(round, count int) Outcome { return Outcome{Trials: round, Occurred: true, Count: count} }
 
 // Rates of another load or another accelerator say nothing.
@@ -26,7 +26,7 @@ func TestRatesOnRecord(t *testing.T) {
 // one was watched for two and did not hang.
 var onRecord = []Outcome{occurred(1, 43), occurred(2, 2), {Trials: 2, Count: 1}}
 
-func TestStood(t *testing.T) {
+func TestSurvived(t *testing.T) {
 	for rounds, want := range map[int][2]int{1: {3, 46}, 2: {1, 46}, 3: {0, 45}} {
 		if stood, total := Survived(rounds, onRecord...); stood != want[0] || total != want[1] {
 			t.Errorf("%d of %d stood %d rounds, want %d of %d", stood, total, rounds, want[0], want[1])

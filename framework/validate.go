@@ -59,8 +59,7 @@ func (p *problems) at(format string, args ...any) *problems {
 	return &problems{p.where + fmt.Sprintf(format, args...) + ": ", p.found}
 }
 
-// pair checks that there is an affected and a fixed variant: only the difference between
-// them proves something.
+// pair checks that there is an affected and a fixed variant: only their difference proves something.
 func (p *problems) pair(s Scenario) {
 	has := func(role Role) bool {
 		return slices.ContainsFunc(s.Variants, func(v Variant) bool { return v.Role == role })

@@ -34,8 +34,8 @@ const (
 	Observed RunVerdict = "observed"
 )
 
-// Worst is the verdict of several runs or variants together: Fail outweighs Inconclusive,
-// that Observed, and that Pass.
+// Worst is the verdict of several runs or variants together. From the worst to the best they are
+// Fail, Inconclusive, Observed, Pass.
 func Worst(verdicts ...RunVerdict) RunVerdict {
 	worst := Pass
 	for _, v := range verdicts {

@@ -26,7 +26,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// A fixed variant proves nothing unless it bears the load that an affected one loses packets of.
+// A fixed variant proves something only under the load with which an affected variant loses packets.
 func compareLoads(t *testing.T, s framework.Scenario) {
 	for _, fixed := range s.Variants {
 		bears := func(affected framework.Variant) bool {
@@ -39,8 +39,8 @@ func compareLoads(t *testing.T, s framework.Scenario) {
 	}
 }
 
-// Whatever is wrong with a scenario, and can be seen without a lab, shows here and not half a
-// minute into a run. go test -v lists its steps, as relapse run --dry-run does.
+// Scenarios are valid as far as that shows without a lab. go test -v lists their steps, as relapse run
+// --dry-run does.
 func TestScenario(t *testing.T) {
 	built := must.Get(images.Open(".."))(t)
 	hasRecipe := func(ref string) bool { _, err := built.Recipe(ref); return err == nil }
@@ -164,7 +164,7 @@ func printed(t *testing.T, s framework.Scenario) []string {
 
 var address = regexp.MustCompile(`\b(?:\d{1,3}\.){3}\d{1,3}\b`)
 
-// documented counts the addresses of texts that lie in networks that have moved, before the move.
+// documented counts the addresses in texts that are in the old subnets of moved networks.
 func documented(moved framework.Scenario, texts []string) (count int, first string) {
 	for _, text := range texts {
 		for _, found := range address.FindAllString(text, -1) {
@@ -221,7 +221,7 @@ func TestMovedScenariosNameTheNewSubnets(t *testing.T) {
 	}
 }
 
-// A second lab can be up beside the lab and those of all other scenarios.
+// A second lab can be up beside the labs of all scenarios.
 func TestSecondLabsOverlapNothing(t *testing.T) {
 	owners := map[netip.Prefix]string{}
 	second := 0
@@ -253,7 +253,7 @@ func TestSecondLabsOverlapNothing(t *testing.T) {
 	must.Equal(t, "scenarios have a second lab", true, second > 0)
 }
 
-// Every range of a scenario that stays is refused as a prefix.
+// A prefix for the networks must not be a range of the scenario that does not move.
 func TestScenariosRefuseTheirOwnRanges(t *testing.T) {
 	for _, s := range All {
 		var kept []netip.Prefix

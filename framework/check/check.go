@@ -16,9 +16,9 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// Routes asserts that the kernel of each router of the lab has a BGP route to each of the
-// wanted prefixes, by the addresses of these members on this network alone, and to no other
-// prefix that overlaps the range. It reads snapshot.Routers.
+// Routes asserts that the kernel of each router has a BGP route to each prefix of via, by the
+// addresses of its members on the network alone. No other prefix that overlaps within may have
+// a BGP route. It reads snapshot.Routers.
 func Routes(within netip.Prefix, network string, via map[netip.Prefix][]string) framework.Condition {
 	return func(_ context.Context, r *framework.Run) (bool, string, error) {
 		want := map[netip.Prefix][]netip.Addr{}
@@ -60,8 +60,8 @@ func Routes(within netip.Prefix, network string, via map[netip.Prefix][]string) 
 	}
 }
 
-// Sessions asserts that each router of the lab has a BGP session, on this network, with each of
-// these nodes that is in with, and with none of the others. It reads snapshot.Routers.
+// Sessions asserts that each router has a BGP session, on this network, with the nodes in with, and
+// with no other node of nodes. It reads snapshot.Routers.
 func Sessions(network string, nodes, with []string) framework.Condition {
 	return func(_ context.Context, r *framework.Run) (bool, string, error) {
 		var wrong framework.Mismatches
@@ -109,9 +109,8 @@ func nextHops(from snapshot.Router, within netip.Prefix) map[netip.Prefix][]neti
 	return hops
 }
 
-// Hops asserts that the packets of each probe from a host cross that many routers and
-// nodes, and arrive with the address of the host's eth0. Otherwise they may have
-// crossed the machine's bridge, or its NAT.
+// Hops asserts that the packets of each probe from a host cross n routers and nodes, and arrive
+// with the address of the host's eth0. Otherwise they may have crossed the machine's bridge or NAT.
 func Hops(from framework.Endpoint, n int) framework.Condition {
 	const sentWith = 64 // TTL
 	return func(_ context.Context, r *framework.Run) (bool, string, error) {
@@ -158,7 +157,7 @@ func Waiting(want int) framework.Condition {
 	}
 }
 
-// AnsweredByOthers asserts that each of some probes has lost packets because another endpoint answered them.
+// AnsweredByOthers asserts that each probe has lost packets because another endpoint answered them.
 func AnsweredByOthers(probes ...probe.Probe) framework.Condition {
 	return func(_ context.Context, r *framework.Run) (bool, string, error) {
 		var wrong framework.Mismatches

@@ -13,7 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// notKnown is what says returns of a check that returns an error.
+// notKnown is what says returns if the check returns an error.
 const notKnown = `holds: false, saw: "", known: false`
 
 var (
@@ -53,7 +53,7 @@ func static(r snapshot.Router) snapshot.Router {
 	return r
 }
 
-// says is what a check says of routers: what it saw, "" if it holds, or that it is not known.
+// says returns what the check saw, "" if it holds, or notKnown.
 func says(t *testing.T, check framework.Condition, lab topology.Topology, routers ...snapshot.Router) string {
 	at := snapshot.Snapshot{Routers: routers}
 	holds, saw, err := check(t.Context(), &framework.Run{Topology: lab, Snapshot: func() snapshot.Snapshot { return at }})
@@ -103,7 +103,7 @@ func TestRoutes(t *testing.T) {
 	must.Equal(t, "a member that is not in the lab", notKnown, says(t, unknown, two))
 }
 
-// On a dual lab the route of IPv6 is wanted beside each of IPv4, and another one is no less wrong.
+// On a dual lab each IPv4 route needs its IPv6 counterpart, and other IPv6 routes are wrong.
 func TestRoutesOfBothFamilies(t *testing.T) {
 	dual := lab("tor")
 	dual.Dual = true

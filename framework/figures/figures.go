@@ -31,7 +31,7 @@ var recorded []byte
 func Recorded() (File, error) { return parse(Path, recorded) }
 
 // Usually is the median of how long a scenario takes, with all its variants and its images built.
-// Known is false if it was not measured.
+// found is false if it was not measured.
 func (file File) Usually(scenario string) (lasts time.Duration, found bool) {
 	for _, f := range file.Figures {
 		if f.Scenario == scenario && f.Name == AllVariants {

@@ -88,7 +88,7 @@ func read(path string, each func(Entry) bool) error {
 	n := 0
 	err = run.Lines(filepath.Base(path), func(line []byte) (bool, error) {
 		var e Entry
-		if n++; n == 1 { // one of another form need not fit into an Entry
+		if n++; n == 1 { // a record of another schema need not fit into an Entry
 			var first struct{ Begin Begin }
 			if json.Unmarshal(line, &first) != nil || first.Begin.Schema != Schema {
 				return false, &OtherSchemaError{path, first.Begin.Schema}

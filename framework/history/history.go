@@ -26,7 +26,7 @@ type History struct {
 	begin   Begin
 	entries []Entry // which do not change: views share them
 	// last is the newest poll, and newest its snapshot. changes are the first maxChanges changes
-	// from one snapshot to the next, and more is the number of the others.
+	// from one snapshot to the next, and more is the number of further changes.
 	last    *Poll
 	newest  snapshot.Snapshot
 	changes []snapshot.Change
@@ -185,8 +185,8 @@ func (h *History) keep(e Entry) {
 // OtherPolls are the polls of a stored run whose findings differ when the detectors run again.
 type OtherPolls struct {
 	All, Differ int
-	// At is the end of the first of them, Number its number from 1, and Then and Now the
-	// findings that only the stored run or only today's detectors have.
+	// At is the end of the first such poll, and Number its number from 1. Then are its findings that
+	// only the stored run has, and Now the findings that only today's detectors have.
 	At        time.Time
 	Number    int
 	Then, Now []Finding
@@ -246,8 +246,8 @@ type Detection struct {
 	Detectors []detect.Detector
 	Every     time.Duration // from one snapshot to the next
 	Scope     Scope
-	// KeepRouters has each poll keep what the routers said, for measures of what changed
-	// on them. Else polls hold findings alone, which take little memory.
+	// KeepRouters makes each poll keep the state of the routers, to measure what changed on
+	// them. Otherwise polls hold findings alone, which take little memory.
 	KeepRouters bool
 
 	snapshots []snapshot.Snapshot
@@ -256,7 +256,7 @@ type Detection struct {
 // Scope is the part of a lab that belongs to a variant: all but the nodes of Others.
 type Scope struct{ Own, Others []string }
 
-// of returns the findings that name no node of another variant, or one of its own as well.
+// filter returns the findings that name no node of another variant, or a node of this variant as well.
 func (s Scope) filter(findings []detect.Finding) []detect.Finding {
 	return slices.DeleteFunc(findings, func(f detect.Finding) bool {
 		names := func(nodes []string) bool {

@@ -49,7 +49,7 @@ func write(t *testing.T, dir string) *History {
 	return h
 }
 
-// What is asked of a history that was read is what was asked of it when it was written.
+// A history that was read gives the same answers as when it was written.
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	written := write(t, dir)
@@ -81,7 +81,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// Of a run that was killed the file lacks its end, and what is there is read.
+// The file of a killed run lacks its end; its beginning is read.
 func TestReadAfterACrash(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir)
@@ -127,8 +127,8 @@ func TestScope(t *testing.T) {
 	}
 }
 
-// A detection does not grow with the connections of a lab: it has flows for as far back as
-// detectors look at them, and when it has ended those of the last snapshot alone.
+// A detection does not grow with the connections of a lab: it keeps flows for as far back as
+// detectors look, and after its end the flows of the last snapshot alone.
 func TestDetectionForgetsFlows(t *testing.T) {
 	d := Detection{Every: 200 * time.Millisecond}
 	flows := func() (n int) {

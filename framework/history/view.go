@@ -54,8 +54,7 @@ func (h *History) Step(id framework.StepID) (StepView, bool) {
 	return s, false
 }
 
-// PacketsAt is what was known of the probes' packets at a moment, as it was stored last before
-// it; nil if nothing was.
+// PacketsAt are the packets of the probes as they were stored last before a moment; nil if none were.
 func (h *History) PacketsAt(moment time.Time) []probe.Stored {
 	for _, e := range slices.Backward(h.View().entries) {
 		if e.Probes != nil && !e.At.After(moment) {
@@ -86,7 +85,7 @@ func (s StepView) Act(what Action, part string) (a Act, ended time.Time, there b
 	return Act{}, time.Time{}, false
 }
 
-// At is the history up to the last such moment in the step, with its mark; false if there is none.
+// At is the history up to the last mark of this moment in the step; false if there is none.
 func (s StepView) At(m Moment, part string) (View, Mark, bool) {
 	for n, e := range slices.Backward(s.entries) {
 		if n >= s.first && e.Mark != nil && e.Mark.Moment == m && e.Mark.Part == part {
@@ -106,7 +105,7 @@ func (v View) Timelines() []probe.Timeline {
 	return nil
 }
 
-// since are the polls of the view that began at or after a moment, oldest first.
+// since are the polls that began at or after a moment, oldest first.
 func (v View) since(moment time.Time) (polls []*Poll) {
 	for _, e := range slices.Backward(v.entries[:v.polls]) {
 		if e.poll == nil {
@@ -187,8 +186,8 @@ func (v View) Active(since time.Time, expected ...framework.Finding) []Finding {
 	return framework.Unexpected(each.Of(active, func(s Sighting) Finding { return s.Finding }), expected...)
 }
 
-// UnavailableSince describes the sources that were unavailable in the newest such poll
-// that began at or after a moment; empty if all were available in each poll.
+// UnavailableSince describes the unavailable sources of the newest poll that began at or after a
+// moment and lacks any; empty if no poll does.
 func (v View) UnavailableSince(since time.Time) string {
 	for _, p := range slices.Backward(v.since(since)) {
 		if len(p.Unavailable) > 0 {
@@ -201,8 +200,8 @@ func (v View) UnavailableSince(since time.Time) string {
 // Span is a time in which no poll has an unexpected active or pending finding, or an
 // unavailable source.
 type Span struct {
-	// Since is the beginning of the first of these polls; zero if the newest poll is not
-	// one. For is the time from it to the beginning of the newest.
+	// Since is the beginning of the first poll of the span; zero if the newest poll is not in
+	// it. For is the time from Since to the beginning of the newest poll.
 	Since time.Time
 	For   time.Duration
 	// Reason is why the poll before the span is not in it; empty if there is none.
@@ -286,8 +285,7 @@ func (h *History) Changes() (changes []snapshot.Change, more int) {
 	return slices.Clone(h.changes), h.more
 }
 
-// Traffic is, of each time that a probe was started, the newest timeline. Probes are in the
-// order in which they were started.
+// Traffic has the newest timeline of each start of a probe, in the order of the starts.
 func (h *History) Traffic() []probe.Timeline {
 	type start struct {
 		probe string

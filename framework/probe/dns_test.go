@@ -91,7 +91,7 @@ func TestDNS(t *testing.T) {
 	nowhere := address().Addr()
 	server.answers(pointing(redisEnd.Address.Addr()))
 	declared := lookingUp("service", probe.Lookup{Name: redis, Server: server.address})
-	// The end's own address is that of a Service that is not asked: the name decides.
+	// The end's own address, a Service's, is not used: the address of the name is.
 	service := probe.End{Name: "service", Address: netip.AddrPortFrom(nowhere, redisEnd.Address.Port())}
 	const name = "repo->service/dns"
 	s := start(t, []probe.End{repo, redisEnd, service}, declared)

@@ -19,9 +19,8 @@ const program = "probe"
 
 // RunFirst has the agent run before every process of the machine that has no real-time
 // priority (SCHED_RR, sched(7)), so that it sends and answers in time however busy the
-// machine is: what it measures is the network. It takes root, and an agent that was
-// dialled and is a process of this machine. Where that fails the agent works on as it was,
-// and reports the times in which it did not get to run.
+// machine is: what it measures is the network. It needs root, and an agent that was dialled and is a
+// process of this machine. After an error the agent runs on as before.
 func (a *Agent) RunFirst() error {
 	pid, err := peer(a.conn)
 	if err == nil {
@@ -29,8 +28,8 @@ func (a *Agent) RunFirst() error {
 	}
 	if err == nil {
 		if err = realTime(pid); errors.Is(err, unix.EPERM) {
-			// A kernel with CONFIG_RT_GROUP_SCHED has real time for those control groups that
-			// were given some, of which the root is one.
+			// A kernel with CONFIG_RT_GROUP_SCHED allows real time only in control groups that
+			// have a budget for it, such as the root.
 			if err = leaveGroup(pid); err == nil {
 				err = realTime(pid)
 			}
@@ -59,8 +58,8 @@ func throttled(file string) error {
 	return nil
 }
 
-// peer is the process at the other end of a unix socket, which must be an agent: a
-// socket may also lead to one that carries the bytes on to another machine.
+// peer is the process at the other end of a unix socket. It must be an agent, and not a process
+// that forwards the bytes to another machine.
 func peer(conn any) (pid int, err error) {
 	c, ok := conn.(syscall.Conn)
 	if !ok {
@@ -89,8 +88,8 @@ func peer(conn any) (pid int, err error) {
 	return pid, nil
 }
 
-// realTime gives a process real-time priority. A new thread has that of the one that
-// started it: once all have it, all keep it.
+// realTime gives a process real-time priority. A new thread inherits the priority of the thread
+// that started it: once all threads have it, all keep it.
 func realTime(pid int) error {
 	for changed := true; changed; {
 		changed = false
@@ -116,9 +115,8 @@ func realTime(pid int) error {
 	return nil
 }
 
-// leaveGroup puts a process into the root of the control groups of the CPU, where that
-// is a hierarchy of its own (version 1). It stays in those that count memory, or that
-// end a container's processes.
+// leaveGroup puts a process into the root control group of the CPU controller, if it has a hierarchy
+// of its own (version 1). Its other control groups, such as memory's, stay.
 func leaveGroup(pid int) error {
 	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
 		return m.FSType != "cgroup" || !slices.Contains(strings.Split(m.VFSOptions, ","), "cpu"), false

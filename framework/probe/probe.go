@@ -12,9 +12,8 @@
 // Timeout the verdict is final. So a loss is known some 0.4 s after
 // the packet was sent, and is certain after the Timeout.
 //
-// The far end says which packet of the exchange was lost: if it saw the request, it was the reply,
-// and otherwise the request. If the far end is no agent, or the probe is TCP or MySQL, that is
-// unknown. A login that the server denied counts as lost at once, and Timeline.Sources has the
+// The far end says which packet of the exchange was lost: the reply if it saw the request, and
+// otherwise the request. This is unknown if the far end is no agent, and for TCP and MySQL. A login that the server denied counts as lost at once, and Timeline.Sources has the
 // address that the server saw. A DNS probe knows by itself whether the name was not resolved, which
 // is a loss at once, or the address that it resolved to did not answer.
 //

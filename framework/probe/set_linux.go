@@ -17,7 +17,7 @@ import (
 // End is a place that traffic comes from or goes to.
 type End struct {
 	Name string
-	// Address is where probes to this end are sent, by IPv4, and V6 where those of IPv6 are.
+	// Address is where IPv4 probes to this end are sent, and V6 where IPv6 probes are.
 	Address, V6 netip.AddrPort
 	// Agent runs there. It may be nil for an end that only answers, and then
 	// the side of a loss is unknown.
@@ -93,11 +93,11 @@ func New(ends []End, probes []Probe) (*Set, error) {
 	return s, nil
 }
 
-// number is that of an agent in the set, from 1 on; 0 if there is no agent.
+// number is the number of an agent in the set, from 1 on; 0 if the set has no such agent.
 func (s *Set) number(a *Agent) uint32 { return uint32(slices.Index(s.agents, a) + 1) }
 
-// Start starts every probe. ctx bounds the starting, not the probes: those
-// run until Stop, or until their agent is closed. After an error none runs.
+// Start starts every probe. ctx bounds the start alone: the probes run until Stop, or until
+// their agent is closed. After an error none runs.
 func (s *Set) Start(ctx context.Context) error {
 	err := s.eachAgent(func(a *Agent) error { return a.join(ctx, s) })
 	if err == nil {
@@ -204,7 +204,7 @@ func (s *Set) stopOne(ctx context.Context, a *Agent, i int) error {
 	}
 	r, err := a.ask(ctx, wire.Request{Op: wire.Stop, ID: uint32(i)})
 	select {
-	case <-a.done: // what has gone away has stopped
+	case <-a.done: // an agent that is gone has stopped
 		return nil
 	default:
 	}

@@ -169,8 +169,8 @@ func (t *Timeline) outcome(slot uint32) outcome {
 	return lost
 }
 
-// stoodStill says whether the sender's agent stopped running with a packet in its
-// hands: it has taken its slot and the time, and when the packet left is unknown.
+// stoodStill says whether the sender's agent stopped running between taking the time of a packet
+// and sending it: when the packet left is unknown.
 func (t *Timeline) stoodStill(at time.Time) bool {
 	return slices.ContainsFunc(t.Still, func(s StillTime) bool {
 		return at.After(s.From.Add(-t.Probe.Interval)) && at.Before(s.Until)
@@ -314,10 +314,9 @@ func (t *Timeline) count(first, end uint32, outcomeOf func(slot uint32) outcome)
 	return c
 }
 
-// FirstOutage returns when the first lost packet was sent with which an outage of the length
-// lasting begins: that was at or after since, and from then on all packets were lost
-// for so long. With 0 one is enough. Where no packet was sent for longer than the probe's timeout, the time
-// does not count: a sender that did not run knows nothing about the path.
+// FirstOutage returns when the first outage began, at or after since, in which all packets were lost
+// for as long as lasting. With 0 one lost packet is enough. A time in which no packet was sent for longer
+// than the probe's timeout does not count: a sender that did not run knows nothing about the path.
 func (t *Timeline) FirstOutage(since time.Time, lasting time.Duration) (began time.Time, out bool) {
 	var last time.Time // packet of the outage, zero where there is none
 	var lasted time.Duration
@@ -606,23 +605,21 @@ func (s slots) end() uint32 {
 type Gap struct {
 	// Began is when the first lost packet was sent.
 	Began time.Time
-	// Lasted is up to when the next one was sent that was not lost, or up to the
-	// last that was sent.
+	// Lasted is up to the next packet that was not lost, or else up to the last packet.
 	Lasted time.Duration
 }
 
 // LongestGap returns the longest gap with a packet that was sent at or after from, and
-// before to. Of one that began earlier that is the rest; of one that ends later it is
-// all. The zero Gap says that nothing was lost. With oneWay the outcomes are those of OneWay.
+// before to. A gap that began earlier counts from then on; a gap that ends later counts as a
+// whole. The zero Gap says that nothing was lost. With oneWay the outcomes are as in OneWay.
 func (t *Timeline) LongestGap(from, to time.Time, oneWay bool) Gap {
 	return t.longest(t.from(from), t.from(to), t.sent.end(), oneWay, func(f outcome) bool { return f == lost })
 }
 
 // LongestSilence returns the longest time with a packet that was due at or after from, and
 // before to, in which no packet is known to have been answered: packets were lost, were not
-// sent, or have no known outcome. Began is the first of these packets. Like a gap it is the
-// rest of one that began earlier, and all of one that ends later. With oneWay the outcomes are those
-// of OneWay.
+// sent, or have no known outcome. Began is the first of these packets. It counts as a gap does if
+// it began earlier or ends later. With oneWay the outcomes are as in OneWay.
 func (t *Timeline) LongestSilence(from, to time.Time, oneWay bool) Gap {
 	if t.Started.IsZero() {
 		return Gap{from, to.Sub(from)}

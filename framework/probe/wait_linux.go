@@ -20,10 +20,9 @@ var (
 	ErrGone = errors.New("the sending end has gone away")
 )
 
-// WaitOutage waits until each of the named probes has an outage that lasts at least as long as
-// lasting (see Timeline.FirstOutage) and began with a packet that
-// was sent at or after since. It returns when the first of these packets was sent. The error has
-// the last state of the probes; it is ErrBound, ErrGone or the context's.
+// WaitOutage waits until each of the named probes has an outage that began at or after since and lasts
+// at least as long as lasting (see Timeline.FirstOutage). It returns the beginning of the first outage.
+// The error has the last state of the probes; it is ErrBound, ErrGone or the context's.
 func (s *Set) WaitOutage(ctx context.Context, names []string, since time.Time, lasting, bound time.Duration) (time.Time, error) {
 	return s.awaited(ctx, names, bound, outage(since, lasting))
 }
@@ -51,7 +50,7 @@ type event struct {
 	what string
 	// met reports whether it has come for a probe, and when.
 	met func(*Timeline) (at time.Time, met bool, err error)
-	// of is the time of the event, of the times of all probes.
+	// compare orders the times of all probes: the first one is the time of the event.
 	compare func(a, b time.Time) int
 }
 
@@ -82,7 +81,7 @@ func clean(called time.Time, window time.Duration) event {
 	}, last}
 }
 
-// among is the time of the event among some timelines, and which of them it has not come for.
+// among is the time of the event among some timelines, and the timelines that it has not come for.
 func (e event) among(all []*Timeline) (at time.Time, missing []*Timeline, err error) {
 	var times []time.Time
 	for _, t := range all {

@@ -16,7 +16,7 @@ type Rate struct {
 // z95 is the 97.5% quantile of the standard normal distribution.
 const z95 = 1.959963984540054
 
-// NewRate makes the Rate of count in runs, of which there must be at least one.
+// NewRate makes the Rate of count in runs. There must be at least one run.
 //
 // Wilson's interval (JASA 22, 1927) is honest for few runs and for counts of
 // none and all, where the textbook's shrinks to a point.
@@ -25,7 +25,7 @@ func NewRate(count, runs int) Rate {
 	center := (k + z95*z95/2) / (n + z95*z95)
 	half := z95 / (n + z95*z95) * math.Sqrt(k*(n-k)/n+z95*z95/4)
 	r := Rate{Runs: runs, Count: count, Low: max(0, center-half), High: min(1, center+half)}
-	// What rounding leaves of the bounds that are exact.
+	// These bounds are exact, but for rounding.
 	switch count {
 	case 0:
 		r.Low = 0

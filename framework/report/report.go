@@ -110,7 +110,7 @@ type Incident struct {
 	NotAsserted []string `json:"not_asserted,omitempty"`
 }
 
-// Result is the verdict in one word: of a version without an expectation that of its variant.
+// Result is the verdict in one word. For a version without an expectation it is the variant's verdict.
 func (r Report) Result() string {
 	if r.Verdict == "observed" && len(r.Variants) == 1 {
 		return r.Variants[0].Verdict
@@ -340,7 +340,7 @@ type Finding struct {
 }
 
 // TimeToDetect is the time from the first lost packet to the first active finding: zero if the finding
-// came first. Known is false if there was no active finding.
+// came first. found is false if there was no active finding.
 func (v Variant) TimeToDetect() (took time.Duration, found bool) {
 	for _, f := range v.Findings {
 		if f.State == detect.Active && f.During == "fault" && f.At != nil && v.Onset != nil && !f.At.After(*v.Onset) {

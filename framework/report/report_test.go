@@ -17,7 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// stored is a report of testdata: full has every field set, and bare is that of a run that came to nothing.
+// stored is a report of testdata: full has every field set, and bare is a run that came to nothing.
 func stored(t *testing.T, name string) report.Report {
 	t.Helper()
 	return must.Get(report.Read(filepath.Join("testdata", name+".json")))(t)

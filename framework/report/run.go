@@ -93,7 +93,7 @@ type Removed struct {
 }
 
 // PruneRuns removes the oldest runs of a scenario until the others are within bounds, and
-// returns those that it removed. The newest run stays, however large it is. Folders whose
+// returns the removed runs. The newest run stays, however large it is. Folders whose
 // names are not made by NewRun stay.
 func PruneRuns(output, scenario string, keep Keep) ([]Removed, error) {
 	parent := filepath.Join(output, scenario)

@@ -18,8 +18,8 @@ func TestCardStaysApart(t *testing.T) {
 	must.Fail(t, must.Err(Scenario.Within(netip.MustParsePrefix("10.51.0.0/16")))) // onto the card's subnet
 }
 
-// at is a snapshot in which worker1 has an address of Calico's, and sessions
-// are up but for those with it, if it is not the declared one.
+// at is a snapshot in which Calico has this address for worker1. Sessions are up, except for worker1's
+// if the address is not the declared one.
 func at(worker1 string) snapshot.Snapshot {
 	addresses := map[string]string{"master": "10.50.0.11", "worker1": worker1, "worker2": "10.50.0.22"}
 	var s snapshot.Snapshot

@@ -87,8 +87,8 @@ func birdRuns(ctx context.Context, r *framework.Run) error {
 var addressing = []snapshot.Source{snapshot.Nodes, snapshot.NodeNetworks}
 
 // addressesAndSessions asserts that Calico has the declared addresses, and that BIRD has an established
-// session with each of them. addressMoved asserts that Calico has the card's, and that the sessions of its
-// node are down. Those between the others are up.
+// session with each of them. addressMoved asserts that Calico has the card's address, and that only the
+// sessions of its node are down.
 var (
 	addressesAndSessions = framework.Check{
 		ID: "addresses-and-sessions", Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up",
@@ -100,7 +100,7 @@ var (
 	}
 )
 
-// addressed asserts the addresses and sessions of the nodes, of which one may have moved to the card's address.
+// addressed asserts the addresses and sessions of the nodes. The node moved, if any, has the card's address.
 func addressed(moved string) framework.Condition {
 	return func(_ context.Context, r *framework.Run) (bool, string, error) {
 		at := r.Snapshot()
@@ -263,7 +263,7 @@ var facts = []fact{
 	},
 }
 
-// probes are all probes of the facts, and those that lose packets.
+// probes are all probes of the facts, and the probes that lose packets.
 func probes() (all, lost []probe.Probe) {
 	for _, f := range facts {
 		all, lost = append(append(all, f.lost...), f.fine...), append(lost, f.lost...)

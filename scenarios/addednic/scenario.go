@@ -49,9 +49,8 @@ var (
 	onNodes = nodeNet.Last(254)
 )
 
-// lab is the cluster that Record draws. With three nodes two have a session without the
-// third. The gateway is every node's default route and no more:
-// packets that a node has no route for end there.
+// lab is the cluster that Record draws. With three nodes two have a session without the third. The
+// gateway is the default route of all nodes, and drops what it gets.
 var lab = topology.Topology{
 	Name: "added-nic", Networks: []topology.Network{nodeNet}, Routed: []netip.Prefix{card.Address.Masked()},
 	Clusters: []topology.Cluster{{
@@ -230,8 +229,8 @@ func restartedScript() framework.Script {
 }
 
 // breakAgain has Calico take the card's address again. Changing the method rolls
-// calico-node on every node; each new BIRD restarts gracefully, and keeps the routes
-// that are there for 240 s. Those to the node with the card are removed instead.
+// calico-node on every node. Each new BIRD restarts gracefully, and would keep its routes for
+// 240 s: the routes to the node with the card are removed instead.
 func breakAgain(ctx context.Context, r *framework.Run) error {
 	started := labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
 		return calico.Agent.Started(ctx, c, c.Nodes(), time.Minute)

@@ -82,8 +82,8 @@ func at(version string) metallb.Release {
 	return metallb.Release{Version: version, Values: metallb.In(metallb.Native, nil)}
 }
 
-// The Services that have the addresses of the pool, and those that wait for one: enough that a restart with which none
-// of them comes before shop and bank is rare, one in 14.
+// The Services that have the addresses of the pool, and the Services that wait for one. There are enough of them
+// that a restart after which shop and bank keep their addresses is rare, one in 14.
 var (
 	shop     = workload.LoadBalancer{Name: "shop", Pod: worker1, Address: pool.Addr(), Via: announce}
 	bank     = workload.LoadBalancer{Name: "bank", Pod: worker2, Address: pool.Addr().Next(), Via: announce}
@@ -110,7 +110,7 @@ type incident struct {
 func (i *incident) script() framework.Script {
 	s := framework.Script{
 		Install: framework.InOrder(
-			metallb.Uninstall, // so that no Service gets the address of one that is removed before it
+			metallb.Uninstall, // so that no Service gets the address of a Service that is removed earlier
 			served.Remove, waiting.Remove, workload.WireNodes,
 			framework.AtOnce(workload.ProbesOn(nodes...), kubeadm.InstallKubeProxy, at(i.version).Announcing(i.from, announce...)),
 			served.Create, served.Announced, waiting.Create,
@@ -146,15 +146,16 @@ func (i *incident) script() framework.Script {
 		s.Expected = append(s.Expected, framework.Finding{Detector: detect.ServiceAddress{}.Name(), Kind: kind, State: detect.Active,
 			Object: detect.Prefix(netip.PrefixFrom(service.Address, 32)), Words: []string{"default/" + service.Name}})
 	}
-	s.Aftermath = []framework.Check{{ID: "answered", Name: "clients of both Services are answered by another application", Holds: check.AnsweredByOthers(impacted...)}}
+	s.Aftermath = []framework.Check{{ID: "answered", Name: "clients of both Services are answered by another application",
+		Holds: check.AnsweredByOthers(impacted...)}}
 	if i.version == affected {
 		s.Remedies = remedies
 	}
 	return s
 }
 
-// restart replaces the controller until both Services have lost their addresses, as often as the trials ask for. Before
-// 0.13.8 they keep them in their status: all restarts are made, and each may add a Service that shares one.
+// restart replaces the controller until both Services have lost their addresses, at most once a trial. Before 0.13.8
+// Services keep their addresses in the status: each restart may add a Service that shares one.
 func (i *incident) restart(ctx context.Context, r *framework.Run) error {
 	for i.restarts, i.occurred = 0, false; i.restarts < max(1, r.TrialsDue()) && !i.occurred; i.restarts++ {
 		if err := at(i.version).RestartController(ctx, r); err != nil {
@@ -172,9 +173,10 @@ func (i *incident) restart(ctx context.Context, r *framework.Run) error {
 	return nil
 }
 
-// remedies build on each other: those that do not help are not undone.
+// remedies build on each other: a remedy that does not help is not undone.
 var remedies = []framework.Remedy{
-	{ID: "recreate", Name: "Service bank made anew, with its spec.loadBalancerIP", Watch: 5 * time.Second, Apply: framework.InOrder(bank.Remove, bank.Create)},
+	{ID: "recreate", Name: "Service bank made anew, with its spec.loadBalancerIP", Watch: 5 * time.Second,
+		Apply: framework.InOrder(bank.Remove, bank.Create)},
 	{ID: "upgrade", Name: "MetalLB " + fixed, Watch: 5 * time.Second, Apply: at(fixed).MoveTo},
 	{ID: "more-addresses", Name: "enough addresses in the pool", Watch: 5 * time.Second,
 		Apply: framework.InOrder(at(fixed).Configured(addresses, announce...), waiting.Announced)},

@@ -111,7 +111,8 @@ func script(role framework.Role, version string, profile bool) framework.Script 
 		Probes:    append(harmed, outside.Both(framework.PodsOn(announce...)...)...),
 		Detectors: []detect.Detector{detect.SessionReset{}},
 		Baseline: []framework.Check{{
-			ID: "sessions", Name: "both workers have sessions", Reads: []snapshot.Source{snapshot.Routers}, Holds: check.Sessions(rack.Nodes.Name, nodes, nodes),
+			ID: "sessions", Name: "both workers have sessions", Reads: []snapshot.Source{snapshot.Routers},
+			Holds: check.Sessions(rack.Nodes.Name, nodes, nodes),
 		}},
 		Fault:    redeploy,
 		Impacted: harmed, Partial: true, Lull: 2 * every,
@@ -130,7 +131,8 @@ func script(role framework.Role, version string, profile bool) framework.Script 
 		s.Remedies = []framework.Remedy{
 			{ID: "restart-speakers", Name: "restart the speakers", Watch: 4 * every, Apply: labaccess.Connected(announce, metallb.RestartSpeakers)},
 			{ID: "no-bfd", Name: "no BFD profile, and new speakers", Helps: true, Bound: within,
-				Apply: framework.InOrder(without.Configured(addresses, announce...), metallb.RestartSpeakers), Undo: release.Configured(addresses, announce...)},
+				Apply: framework.InOrder(without.Configured(addresses, announce...), metallb.RestartSpeakers),
+				Undo:  release.Configured(addresses, announce...)},
 			{ID: "metallb-0-14-8", Name: "MetalLB " + fixed, Helps: true, Bound: within, Apply: at(fixed).MoveTo},
 		}
 	}

@@ -119,10 +119,9 @@ var (
 const within = 90 * time.Second
 
 func script(role framework.Role, version, mode string, others []string) framework.Script {
-	// settles is how long routes are awaited that a change of the nodes brings or takes away:
-	// several times what that took on a busy machine with two processors. Native speakers
-	// took 0.6 s. With FRR it was 4.6 s, because the speaker collects changes, and a script
-	// in Python then reloads FRR.
+	// settles bounds the wait for routes after a change of the nodes: several times what it took on
+	// a busy machine with two processors. Native speakers took 0.6 s. With FRR it was 4.6 s, because
+	// the speaker collects changes, and a script in Python then reloads FRR.
 	settles := 10 * time.Second
 	if mode == metallb.FRR {
 		settles = 30 * time.Second
@@ -183,8 +182,8 @@ var announced = check.Routes(addresses, rack.Nodes.Name, map[netip.Prefix][]stri
 	netip.PrefixFrom(cluster.Address, 32): cluster.Via, netip.PrefixFrom(local.Address, 32): local.Via,
 })
 
-// announcesMore asserts that cordoned nodes announce a Service that is created now. No router has
-// a path to it before: what the routers have is not merely left.
+// announcesMore asserts that cordoned nodes announce a Service that is created now. No router may have
+// a path to it before, which could be left over.
 func announcesMore(ctx context.Context, r *framework.Run) (holds bool, saw string, err error) {
 	for _, from := range r.Snapshot().Routers {
 		if !from.Paths.Read {

@@ -25,7 +25,7 @@ func TestStepsOnASmallMachine(t *testing.T) {
 	must.Equal(t, "steps differ", steps(Scenario), steps(small))
 }
 
-// What nodes have each for itself must not be another's.
+// Nodes share no names, addresses or ranges that each of them needs for itself.
 func TestNodesShareNothing(t *testing.T) {
 	owners := map[string]string{}
 	for _, node := range edges {
@@ -40,7 +40,7 @@ func TestNodesShareNothing(t *testing.T) {
 }
 
 // A load under which 1.13.0 might not have hung proves nothing.
-func TestHeld(t *testing.T) {
+func TestTookEffect(t *testing.T) {
 	good := standing{
 		mode: kubeproxy.IPVS, walked: 3 * heldEndpoints, took: 2 * period, met: true, metSyncs: syncsMet, metChanges: int64(churn.Services),
 		connections: connections, endpoints: heldEndpoints,

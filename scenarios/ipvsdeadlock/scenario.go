@@ -40,8 +40,8 @@ var (
 	edges   = []string{"edge1", "edge2", "edge3", "edge4"}
 	podCIDR = netip.MustParsePrefix("10.30.64.0/20")
 	nodeNet = topology.NewNetwork("nodes", "10.30.4.0/24")
-	// Both ranges are routed to backends: of the endpoints of the load's connections, and of
-	// those of the churned Services.
+	// Both ranges are routed to backends: endpoints of the load's connections are in busyRange,
+	// and endpoints of the churned Services in the other range.
 	busyRange  = netip.MustParsePrefix("10.30.132.0/24")
 	churnRange = netip.MustParsePrefix("10.30.133.0/24")
 )

@@ -108,10 +108,9 @@ type standing struct {
 	load        error
 }
 
-// ticks is the number of ticks under the load that walked the whole list, with the one in
-// which kube-proxy hangs, if it does. An endpoint is logged once when it is added to the
-// list, and then by each tick. A mode without IPVS has no ticks, and neither has a version
-// that deletes endpoints at once: there the load's time is counted in periods.
+// ticks is the number of ticks under the load that walked the whole list, including a tick in which
+// kube-proxy hangs. The log has an endpoint once when it joins the list, and then with each tick. Without
+// IPVS, and in versions that delete endpoints at once, the load's time is counted in periods instead.
 func (a standing) ticks() int {
 	switch {
 	case a.metSyncs < syncsMet && !a.hung:
@@ -154,7 +153,8 @@ func (t *trial) startStandby(ctx context.Context, r *framework.Run) (err error) 
 }
 
 func (t *trial) selects(service, pod string) framework.Action {
-	return workload.ClusterIP(nameOf(t.proxy.Node, service), corev1.ProtocolTCP, netip.AddrPortFrom(vip(t.proxy.Node, service), wire.DefaultPort), pod)
+	address := netip.AddrPortFrom(vip(t.proxy.Node, service), wire.DefaultPort)
+	return workload.ClusterIP(nameOf(t.proxy.Node, service), corev1.ProtocolTCP, address, pod)
 }
 
 // roll replaces the pod of the application: the standby serves in its place, also behind idle and late, and it still
@@ -248,8 +248,8 @@ func (t *trial) throughTicks(ctx context.Context, r *framework.Run) error {
 	return nil
 }
 
-// fairChance waits until kube-proxy has had time to apply the current Services: two syncs,
-// the second of which has begun after the call. It also ends when kube-proxy hangs.
+// fairChance waits until kube-proxy has had time to apply the current Services: two syncs, so that
+// the second one began after the call. It also ends when kube-proxy hangs.
 func (t *trial) fairChance(ctx context.Context, r *framework.Run) error {
 	first := -1
 	return t.poll(ctx, r, "kube-proxy to finish two syncs or to hang", kubeproxy.FrozenFor+loadTakes,
@@ -307,7 +307,7 @@ func (t *trial) busyServers(r *framework.Run) (servers []snapshot.RealServer, th
 	return nil, false
 }
 
-// held reports whether the load was one under which 1.13.0 would hang.
+// tookEffect reports whether the load was one under which 1.13.0 would hang.
 func (t *trial) tookEffect(context.Context, *framework.Run) (bool, string, error) {
 	a := t.result
 	switch {

@@ -91,7 +91,7 @@ var (
 )
 
 const (
-	within  = 3 * time.Minute  // bounds a remedy, of which new agents take the longest: several times what they needed
+	within  = 3 * time.Minute  // bounds a remedy: several times what new agents, the slowest part, needed
 	settles = 10 * time.Second // several times what agents need to announce what they are told to
 )
 

@@ -39,7 +39,7 @@ func TestRepeatedFaultIsUnderTheNewRelease(t *testing.T) {
 	}
 }
 
-// A latent finding of the detector is one, too; those of others are not asked for.
+// Latent findings of this detector fail the check, and findings of other detectors do not.
 func TestPermitted(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -68,7 +68,7 @@ var Scenario = framework.Scenario{
 	},
 }
 
-// upgrade is one that has not reached the nodes: agents are of from, and all else of to.
+// upgrade is half an upgrade: the agents are still at version from, and all else is at version to.
 type upgrade struct{ from, to string }
 
 func (u upgrade) variant(role framework.Role) framework.Variant {
@@ -106,7 +106,8 @@ func (u upgrade) variant(role framework.Role) framework.Variant {
 				active.Words = nil // another version may lack another permission
 			}
 			s.Expected = []framework.Finding{active, {
-				Detector: detect.RouteOwnership{}.Name(), Kind: detect.Unannounced, State: detect.Active, Owner: worker1, Routers: tors, AnyObject: true,
+				Detector: detect.RouteOwnership{}.Name(), Kind: detect.Unannounced, State: detect.Active, Owner: worker1,
+				Routers: tors, AnyObject: true,
 			}}
 		}
 		return s
@@ -145,7 +146,8 @@ var (
 // common is what all variants do. They differ in versions, and in nothing else.
 func (u upgrade) common() framework.Script {
 	return framework.Script{
-		Install:   framework.InOrder(release.Uninstalled(nodes, rack.Pods), labaccess.SessionsUp(nodes, install(u.from)), workload.ProbesOn(nodes...)),
+		Install: framework.InOrder(
+			release.Uninstalled(nodes, rack.Pods), labaccess.SessionsUp(nodes, install(u.from)), workload.ProbesOn(nodes...)),
 		Endpoints: append(framework.PodsOn(nodes...), outside),
 		// A ring inside the cluster: pods reach each other without the routers.
 		Probes: append(outside.Both(framework.PodsOn(nodes...)...),
@@ -176,8 +178,8 @@ func (u upgrade) upgraded(expected ...framework.Finding) framework.Precursor {
 	}
 }
 
-// watchesEnd closes the connections from worker2 to the API server, as that does with each
-// watch after some minutes. The agent there asks again, and is refused.
+// watchesEnd closes the connections from worker2 to the API server, which ends each watch after some
+// minutes by itself. The agent there lists again, and is refused.
 func (u upgrade) watchesEnd() framework.Precursor {
 	return framework.Precursor{
 		ID: "watches-end", Name: "the watches of the agent on " + worker2 + ", which runs, end",
@@ -196,8 +198,8 @@ func (u upgrade) watchesEnd() framework.Precursor {
 	}
 }
 
-// restarted is the fault: the agent restarts under the new release, which it brings to the
-// cluster where no precursor has, as in the repeated runs of the fault alone.
+// restarted is the fault: the agent restarts under the new release. If no precursor has applied the
+// release, as in repeated runs of the fault alone, the fault does.
 func (u upgrade) restarted() framework.Fault {
 	f, release := restarted(), u.upgraded().Fault
 	again := f.TookEffect

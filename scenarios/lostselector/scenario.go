@@ -50,10 +50,11 @@ var lab = topology.Topology{
 // Scenario is the incident on a lab.
 var Scenario = framework.Scenario{
 	Incident: Record, Topology: lab,
-	Owner: framework.Maintainers, Slow: true, OnlyOwnLab: "Calico leaves ipsets, and routes of BIRD's, on nodes, which are not known to come back",
-	Labels:    []framework.Label{framework.BGP, framework.Upgrade},
-	SecondLab: netip.MustParsePrefix("10.208.128.0/20"),
-	Budget:    framework.Budget{Whole: 180 * time.Second, Lab: 45 * time.Second, Detect: time.Second},
+	Owner: framework.Maintainers, Slow: true,
+	OnlyOwnLab: "Calico leaves ipsets, and routes of BIRD's, on nodes, which are not known to come back",
+	Labels:     []framework.Label{framework.BGP, framework.Upgrade},
+	SecondLab:  netip.MustParsePrefix("10.208.128.0/20"),
+	Budget:     framework.Budget{Whole: 180 * time.Second, Lab: 45 * time.Second, Detect: time.Second},
 	Variants: []framework.Variant{
 		variant(affectedVariant, framework.Affected, version, oldLabel),
 		variant(fixedVariant, framework.Fixed, version, newLabel),
@@ -116,7 +117,8 @@ func script(role framework.Role, version, label string) framework.Script {
 
 func finding(kind string, state detect.State) framework.Finding {
 	return framework.Finding{
-		Detector: detect.LostSelector{}.Name(), Kind: kind, State: state, Object: detect.Named("BGPPeer reflectors, spec.peerSelector"), Words: []string{oldLabel},
+		Detector: detect.LostSelector{}.Name(), Kind: kind, State: state,
+		Object: detect.Named("BGPPeer reflectors, spec.peerSelector"), Words: []string{oldLabel},
 	}
 }
 

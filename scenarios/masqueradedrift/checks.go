@@ -99,7 +99,7 @@ func seenAs(to ...string) framework.Condition {
 }
 
 // behindNodes asserts that these probes, one from each node, have been seen under their node's
-// address, in a way that matters.
+// address, by a source that matters accepts.
 func behindNodes(r *framework.Run, probes []probe.Probe, matters func(probe.Source) bool) *framework.Mismatches {
 	wrong := &framework.Mismatches{}
 	for _, p := range probes {
@@ -178,8 +178,8 @@ func oldFlowsKeepTheirAddress(ctx context.Context, r *framework.Run) (bool, stri
 	return true, "", nil
 }
 
-// forget makes each node's kernel forget the connections of which one end, such as --orig-src, is a pod of the
-// node, and which a filter of conntrack(8) selects.
+// forget makes each node's kernel forget the connections that a filter of conntrack(8) selects and that have a pod
+// of the node at one end, such as --orig-src.
 func forget(ctx context.Context, r *framework.Run, end string, filter ...string) error {
 	return labaccess.Lab(r).EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
 		return workload.Forget(ctx, n, append(slices.Clone(filter), end, rangeOf[n.Name()].String())...)

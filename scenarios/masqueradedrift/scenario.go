@@ -96,8 +96,8 @@ var Scenario = framework.Scenario{
 }
 
 // unclassified is an upgrade with the configuration of off-by-old-key, which the slices of most
-// versions can run with, in the keys that the old version reads: with others the old version would
-// hide the pods already. 1.11 is the first that does not read masquerade, 1.12 that does not read
+// versions can run with, in the keys that the old version reads: otherwise it would hide the pods
+// already. 1.11 is the first that does not read masquerade, 1.12 that does not read
 // native-routing-cidr.
 func unclassified(from, to string) drift {
 	d := offByOldKey
@@ -115,12 +115,12 @@ func unclassified(from, to string) drift {
 	return d
 }
 
-// drift is an upgrade of Cilium and the configuration that it meets.
+// drift is an upgrade of Cilium with a configuration.
 type drift struct {
 	name     string
 	from, to string // versions
-	// before is what the ConfigMap says while the old version starts, and
-	// then what the new one finds: it may have been translated in between.
+	// before is the ConfigMap while the old version starts, and then the ConfigMap that the new
+	// version finds: it may have been translated in between.
 	before, then cilium.Config
 	// bpf is whether BPF programs masquerade, and not iptables.
 	bpf bool
@@ -201,8 +201,8 @@ var (
 	newlyReadByBPF = warnings(configdrift.NewlyRead, "enable-host-legacy-routing", "enable-svc-source-range-check")
 )
 
-// warnings are findings of config-drift about keys, and hints those about keys whose value in
-// force stays.
+// warnings are findings of config-drift about keys, and hints are findings about keys whose
+// effective value stays.
 func warnings(kind configdrift.Kind, keys ...string) []framework.Finding {
 	return drifted(detect.Latent, kind, keys)
 }
@@ -298,7 +298,9 @@ func (d drift) script(role framework.Role) framework.Script {
 	var starts cilium.Starts // of the new version's agents
 	s := framework.Script{
 		Install: framework.InOrder(
-			framework.AtOnce(mariadb.Started(db.Name, grants), mariadb.Started(neighbour.Name, grants), cilium.Uninstalled(nodes, podCIDR)), workload.Routed(nodes...), d.old().WriteRules(nodes...),
+			framework.AtOnce(
+				mariadb.Started(db.Name, grants), mariadb.Started(neighbour.Name, grants), cilium.Uninstalled(nodes, podCIDR)),
+			workload.Routed(nodes...), d.old().WriteRules(nodes...),
 			// Only now: a pod without a CNI configuration is retried only after a while.
 			workload.ProbesOn(nodes...),
 			// The old agents do not notice.

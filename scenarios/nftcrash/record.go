@@ -46,7 +46,8 @@ The new endpoint is ready before the old pod ends.
 A pass does not prove anything about RHEL's nft, nor about Calico's and Istio's own use of nft.`,
 	Facts: []framework.Fact{
 		{Says: "the set alone harms nobody, and the detector names it", By: framework.By(affectedVariant, framework.StepPrecursor("set"))},
-		{Says: "the Service leads to a pod that is gone", By: framework.By(affectedVariant, framework.StepSymptom).And(listingVariant, framework.StepSymptom)},
+		{Says: "the Service leads to a pod that is gone",
+			By: framework.By(affectedVariant, framework.StepSymptom).And(listingVariant, framework.StepSymptom)},
 		{Says: "the rules are not what the EndpointSlices say", By: framework.By(affectedVariant, framework.StepFindings)},
 		{Says: "it recovers when the set is gone", By: framework.By(affectedVariant, framework.StepRemedy("set-away"))},
 		{Says: "restarting kube-proxy does not help", By: framework.By(affectedVariant, framework.StepRemedy("restart"))},

@@ -137,7 +137,8 @@ func (i *incident) script() framework.Script {
 			})
 		}
 		s.Transient = append(s.Transient, framework.Finding{
-			Detector: detect.ProxyConvergence{}.Name(), Kind: detect.FrozenSync, State: detect.Active, Object: detect.Named("kube-proxy"), Announcer: n,
+			Detector: detect.ProxyConvergence{}.Name(), Kind: detect.FrozenSync, State: detect.Active,
+			Object: detect.Named("kube-proxy"), Announcer: n,
 		})
 	}
 	s.Precursors = []framework.Precursor{{ID: "set", Name: firewall.Name, Fault: firewall, Expected: latent, Within: 2 * time.Second}}

@@ -104,8 +104,8 @@ func TestSabotage(t *testing.T) {
 	}
 }
 
-// TestSliceThatCannotStart takes from the agents what they need to start: that is no
-// refusal of the version, of which nothing is known then.
+// TestSliceThatCannotStart takes from the agents what they need to start. The version has not refused
+// then: nothing is known of it.
 func TestSliceThatCannotStart(t *testing.T) {
 	defer scenariotest.Down(t, Scenario)
 	for _, test := range []struct {

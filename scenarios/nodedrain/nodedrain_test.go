@@ -101,7 +101,7 @@ func answer(holds bool, saw string, err error) string {
 	return fmt.Sprintf("%t %q %v", holds, saw, err)
 }
 
-// Over the routers each node is to be reached for its own range, and no other one is.
+// The routers must send each node its own range, and no other range.
 func TestRoutersFollow(t *testing.T) {
 	router := func(name string, rows ...allocation) snapshot.Router {
 		r := snapshot.Router{Name: name, Routes: snapshot.List[snapshot.Route]{Read: true}}
@@ -154,7 +154,7 @@ func TestRouterParameter(t *testing.T) {
 	must.Equal(t, "", want, fmt.Sprint(must.Err(Scenario.Set(map[string]string{"router": "cisco"}))))
 }
 
-// Versions that are built whole run whole. The images of older ones are the slices'.
+// Versions that are built whole run whole. Older versions have the images of the slices.
 func TestFormOfVersions(t *testing.T) {
 	for version, want := range map[string]framework.Form{
 		"1.11.4": framework.Slice, "1.12.0": framework.Slice, "1.14.19": framework.Slice,
@@ -171,7 +171,7 @@ func TestFormOfVersions(t *testing.T) {
 	}
 }
 
-// The whole gets the incident's mode, and the lab's settings do not take it away.
+// Whole Cilium gets the incident's mode, and the lab's settings keep it.
 func TestWholeIncident(t *testing.T) {
 	server := netip.MustParseAddrPort("10.4.94.32:6443")
 	whole := wholeIncident("1.19.3")

@@ -51,9 +51,8 @@ var (
 )
 
 // lab is the cluster that Record draws, with the incident's names and addresses.
-// master1 is the only control plane: in the incident all three masters were, which
-// changes nothing for the routes. kube-controller-manager gives the nodes their
-// Node.spec.podCIDRs in the order in which they are listed.
+// master1 is the only control plane, and not all three masters: the routes do not depend on it.
+// kube-controller-manager gives the nodes their Node.spec.podCIDRs in the order of this list.
 var lab = topology.Topology{
 	Name: "node-drain", Networks: []topology.Network{nodeNet, uplink}, Hosts: []topology.Host{uplink.Host("outside", 10)},
 	Clusters: []topology.Cluster{{
@@ -293,7 +292,8 @@ func fixedScript() framework.Script {
 	s.Baseline = append(s.Baseline,
 		framework.Check{ID: "routes-follow-use", Name: "the routers send each range in use to its node", Reads: routes,
 			Holds: routersFollow(useOf, all)},
-		framework.Check{ID: "path-of-probes", Name: "probes from outside cross a router and the owner, untranslated", Holds: check.Hops(outside, 2)},
+		framework.Check{ID: "path-of-probes", Name: "probes from outside cross a router and the owner, untranslated",
+			Holds: check.Hops(outside, 2)},
 	)
 	s.Precursors = []framework.Precursor{
 		// The CiliumNode, which the speaker follows, is deleted with the Node.

@@ -53,9 +53,9 @@ var (
 	third  = netip.MustParsePrefix("10.69.128.64/27")
 )
 
-// others are the nodes of a large cluster that have a CiliumNode and no machine: what a starting
-// operator does with each is the time in which it gives away a range that has an owner. Their names
-// sort before owner's. Nothing is sent to their addresses, which are in elsewhere.
+// others is the number of CiliumNodes without a machine, as of a large cluster. A starting operator
+// handles them first, because their names sort before owner's, and may give owner's range away
+// meanwhile. Nothing is sent to their addresses, which are in elsewhere.
 const others = 400
 
 var elsewhere = netip.MustParsePrefix("10.69.64.0/20")

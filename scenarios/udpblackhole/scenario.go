@@ -108,8 +108,8 @@ var (
 	neighbour = framework.ServerAt("neighbour", neighbourIP)
 )
 
-// steady are the senders that never pause, and anew those that send each packet from another
-// port. Each is told of refusals, and only packets that vanish are lost.
+// steady are the senders that never pause, and anew the senders that use another port for each
+// packet. Refusals are answers to both: only packets that vanish are lost.
 var steady, anew = fromEach(probe.UDPConnected), fromEach(probe.UDPFlow)
 
 func fromEach(protocol probe.Protocol) []probe.Probe {
@@ -262,10 +262,11 @@ const reserve = "echo -n %s >/var/lib/cni/networks/relapse/last_reserved_ip.0"
 
 // receivedBy prints how many UDP packets the pod with an address has received, by its kernel,
 // and nothing if no pod has the address.
-const receivedBy = `for n in /run/netns/*; do nsenter --net=$n ip -4 -o addr | grep -qF ' %s/' && nsenter --net=$n cat /proc/net/snmp; done | awk '/^Udp: [0-9]/ {print $2}'`
+const receivedBy = `for n in /run/netns/*; do nsenter --net=$n ip -4 -o addr | grep -qF ' %s/' && ` +
+	`nsenter --net=$n cat /proc/net/snmp; done | awk '/^Udp: [0-9]/ {print $2}'`
 
-// received is how many UDP packets the pod has received that has the address of the pod that
-// is gone, if there is one.
+// received is how many UDP packets the pod with the gone pod's address has received; false if no
+// pod has the address.
 func (i *incident) received(ctx context.Context, r *framework.Run) (packets int, there bool, err error) {
 	text, err := labaccess.Lab(r).Node(worker).Exec(ctx, "sh", "-c", fmt.Sprintf(receivedBy, i.gone))
 	if text = strings.TrimSpace(text); err != nil || text == "" {

@@ -37,9 +37,9 @@ func registryGone(ctx context.Context, r *framework.Run) (func(context.Context) 
 	}, registry.Stop(ctx)
 }
 
-// damagedFile changes one file of the registry's storage, which is distribution's. file is told
-// where the files of kube-router's manifests are, where those of all blobs, and latest's digest,
-// and makes of the file's bytes the damaged ones; without any, the file is removed.
+// damagedFile changes one file of the registry's storage (distribution). file chooses it, from the folders
+// of kube-router's manifests and of all blobs, and from latest's digest. become returns the damaged bytes;
+// if it returns none, the file is removed.
 func damagedFile(file func(manifests, blobs, algorithm, hex string) string, become func([]byte) []byte) damage {
 	return func(ctx context.Context, r *framework.Run) (func(context.Context) error, error) {
 		root, err := labaccess.Lab(r).Registry().Path(ctx, "/var/lib/registry/docker/registry/v2")

@@ -361,9 +361,9 @@ func lacksPermissions(nodes ...string) framework.Check {
 	}
 }
 
-// unpinned are the latent findings before the incident: the image has no tag. moved
-// are those after latest has become another version, and drifted those of nodes that run
-// another image and whose ranges the ToR has lost.
+// unpinned are the latent findings before the incident: the image has no tag. moved are the findings after
+// latest has become another version. drifted are the findings about nodes that run another image and whose
+// ranges the ToR has lost.
 func unpinned() []framework.Finding { return ofBoth(detect.ImagePin{}, detect.Untagged, detect.Latent) }
 func moved() []framework.Finding    { return ofBoth(detect.ImagePin{}, detect.MovedTag, detect.Latent) }
 

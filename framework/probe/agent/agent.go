@@ -31,7 +31,7 @@ import (
 type Agent struct {
 	addr    netip.Addr
 	sources sources
-	// families are its sockets: of IPv4, and of IPv6 if it was opened for that, too.
+	// families are the sockets for IPv4, and for IPv6 if Open was called with v6.
 	families []*family
 	timer    *waiter
 	loops    sync.WaitGroup
@@ -57,7 +57,7 @@ type family struct {
 	sender  int
 	connect *net.TCPListener
 	tx      *batch
-	// sent says which probe each of the next packets of tx belongs to, of which there are n.
+	// sent are the probes of the next n packets of tx.
 	sent [batchSize]*sending
 	n    int
 }
@@ -150,8 +150,7 @@ func (a *Agent) Close() error {
 		errs = append(errs, a.timer.Close())
 	}
 	a.loops.Wait()
-	// Nothing waits on the senders' sockets, so they close when nobody is in
-	// them: sessions that end later find them gone.
+	// Nothing waits on the senders' sockets: sessions that end later find them closed.
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, f := range a.families {
@@ -174,13 +173,13 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 			l.Close()
 			return fmt.Errorf("accepting control connections at %s: %w", l.Addr(), err)
 		}
-		sessions.Go(func() { _ = a.Session(ctx, conn) }) // its reason went to the harness, if that still listens
+		sessions.Go(func() { _ = a.Session(ctx, conn) }) // the harness has got the error, if it still listens
 	}
 }
 
 func (a *Agent) answer(echo *waiter) {
 	requests, out := newBatch(), newBatch()
-	refused := func(int, unix.Errno) {} // a reply that the kernel will not take is a reply lost: the sender notices
+	refused := func(int, unix.Errno) {} // a reply that the kernel refuses is lost: the sender notices
 	echo.Each(func(fd int) {
 		for {
 			n, errno := requests.receive(fd)
@@ -189,7 +188,7 @@ func (a *Agent) answer(echo *waiter) {
 				return
 			}
 			wall, now := time.Now().UnixNano(), wire.Monotonic()
-			var waited int64 // of the packet that has waited longest
+			var waited int64 // the longest wait of a packet
 			replies := 0
 			a.mu.Lock()
 			for i := range n {
@@ -247,8 +246,8 @@ func (a *Agent) seen(p wire.Packet, source netip.Addr, ttl uint8) (server uint32
 // maxSources bounds the pairs of probe and source address that one report names.
 const maxSources = 4096
 
-// accept takes TCP connections and holds each until its other end closes it, so that TIME_WAIT is
-// the prober's and not the responder's. The packets of streams are sent back.
+// accept takes TCP connections and leaves it to the prober to close them, so that TIME_WAIT is on its
+// side. The packets of streams are sent back.
 func (a *Agent) accept(from *net.TCPListener) {
 	for {
 		conn, err := from.Accept()
@@ -256,7 +255,7 @@ func (a *Agent) accept(from *net.TCPListener) {
 			return
 		}
 		if err != nil {
-			select { // out of descriptors: those in use are soon closed
+			select { // out of descriptors: some are closed soon
 			case <-a.ctx.Done():
 				return
 			case <-time.After(10 * time.Millisecond):
@@ -305,8 +304,8 @@ func (a *Agent) noteStandstill(now int64) {
 	a.ticked = now
 }
 
-// noteStill tells every session of a time in which the agent did not run, or did
-// not come to answer what had arrived, if it was long.
+// noteStill tells every session of a long time in which the agent did not run, or did not
+// answer what had arrived.
 func (a *Agent) noteStill(from, until int64) {
 	if until-from <= int64(wire.Standstill) {
 		return
@@ -469,7 +468,7 @@ func (a *Agent) Session(ctx context.Context, rwc io.ReadWriteCloser) error {
 	return lines.Err()
 }
 
-// attempt is what a probe does in each slot; nil of a UDP probe, which the ticks send.
+// attempt is what a probe does in each slot; nil for a UDP probe, whose packets ticks sends.
 func (a *Agent) attempt(s *session, p *sending, probe wire.Probe) (func(slot uint32), error) {
 	switch p.kind {
 	case wire.TCP:

@@ -20,8 +20,8 @@ type connected struct {
 	conn    *net.UDPConn
 	answers bool // a refusal is an answer
 
-	// The agent's lock guards what follows: the last packet that was sent, and whether the
-	// kernel has said that it was refused. The kernel does not say which one was.
+	// The agent's lock guards what follows: the last packet that was sent, and whether its
+	// refusal is noted. The kernel does not say which packet was refused.
 	last  wire.Packet
 	noted bool
 }
@@ -50,7 +50,7 @@ func (c *connected) send(slot uint32) {
 	packet := wire.Packet{Kind: wire.RequestPacket, Set: c.session.set, Probe: c.probe.id, Slot: slot, Sent: wire.Monotonic()}
 	packet.Put(b)
 	_, err := c.conn.Write(b)
-	if errors.Is(err, unix.ECONNREFUSED) { // the packet before was; this one was not sent
+	if errors.Is(err, unix.ECONNREFUSED) { // for the packet before; this one was not sent
 		c.refused(err)
 		_, err = c.conn.Write(b)
 	}

@@ -31,8 +31,8 @@ func (a *Agent) flowTo(s *session, p *sending, probe wire.Probe) func(slot uint3
 	}
 }
 
-// told notes why a slot has no echo, if the kernel says so. A refusal by the far end is an
-// answer if it counts as one.
+// noteRefusal notes why a slot has no echo, if the kernel says so. With refusalAnswers a refusal
+// by the far end is an answer.
 func (p *sending) noteRefusal(err error, slot uint32, rtt int64, refusalAnswers bool) {
 	errno := syscall.Errno(0)
 	if !errors.As(err, &errno) {

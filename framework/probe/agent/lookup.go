@@ -18,8 +18,7 @@ import (
 )
 
 // lookUpAndConnect returns an attempt to look a name up and to connect to the
-// address that it has. Neither the address nor the connection is kept: every
-// slot stands for a program that starts from nothing.
+// address that it has. Every slot does both anew, as a program that starts does.
 func (a *Agent) lookUpAndConnect(s *session, p *sending, probe wire.Probe) (func(slot uint32), error) {
 	first := dnsmessage.Question{Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}
 	name, want := strings.TrimSuffix(probe.Lookup.Name, ".")+".", probe.Lookup.Address
@@ -72,9 +71,11 @@ var (
 	errOtherAddress = errors.New("another address")
 )
 
-// lookUp asks a DNS server for the IPv4 address of a name, or of the name that an address has, within
-// a time. The error is one of a few short ones, so that they can be counted.
-func lookUp(ctx context.Context, dialer net.Dialer, server netip.AddrPort, first dnsmessage.Question, within time.Duration) (netip.Addr, error) {
+// lookUp asks a DNS server for the IPv4 address of a name, or of the name that an address has. There are
+// only a few different errors, so that they can be counted.
+func lookUp(
+	ctx context.Context, dialer net.Dialer, server netip.AddrPort, first dnsmessage.Question, within time.Duration,
+) (netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	answer, err := ask(ctx, dialer, server, first)
@@ -123,7 +124,7 @@ func packQuery(id uint16, question dnsmessage.Question) ([]byte, error) {
 	return m.Pack()
 }
 
-// readAnswer reads an answer, and tells whether it is one to the question.
+// readAnswer reads an answer, and tells whether it belongs to the question.
 func readAnswer(packet []byte, id uint16, question dnsmessage.Question) (body dnsmessage.ResourceBody, ours bool, err error) {
 	var m dnsmessage.Message
 	if err := m.Unpack(packet); err != nil || !m.Response || m.ID != id ||
@@ -136,7 +137,7 @@ func readAnswer(packet []byte, id uint16, question dnsmessage.Question) (body dn
 	if m.Truncated { // a resolver would ask again over TCP, which is not tried here
 		return nil, true, errors.New("truncated")
 	}
-	for _, r := range m.Answers { // an alias comes before what it stands for
+	for _, r := range m.Answers { // an alias comes before its record
 		if r.Header.Type == question.Type {
 			return r.Body, true, nil
 		}
@@ -144,7 +145,7 @@ func readAnswer(packet []byte, id uint16, question dnsmessage.Question) (body dn
 	return nil, true, errors.New("no record")
 }
 
-// short is an error as it is counted: an errno's name, or that nobody answered.
+// short is the error by which failures are counted: an errno's name, or errNoAnswer.
 func short(err error) error {
 	if errno := syscall.Errno(0); errors.As(err, &errno) {
 		return errors.New(unix.ErrnoName(errno))

@@ -25,10 +25,9 @@ type mmsghdr struct {
 // batch is the memory of one recvmmsg or sendmmsg. It is allocated once: the
 // pointers inside stay good because heap objects do not move.
 //
-// The system calls are raw ones: the descriptors never block, and an ordinary one would wake the Go
-// runtime's monitor thread each time, which costs more than the packet (measured: see
-// BenchmarkFiftyPairs). ReadBatch and WriteBatch of golang.org/x/net would do that, and allocate an
-// address for each packet too.
+// The system calls are raw: the descriptors never block, and an ordinary call would wake the Go
+// runtime's monitor thread, which costs more than the packet (BenchmarkFiftyPairs). ReadBatch and
+// WriteBatch of golang.org/x/net do that, and allocate an address for each packet too.
 type batch struct {
 	hdrs    [batchSize]mmsghdr
 	iovs    [batchSize]unix.Iovec
@@ -67,8 +66,8 @@ func (b *batch) receive(fd int) (int, unix.Errno) {
 	}
 }
 
-// send sends packets 0 to n-1 and calls refused for each that the kernel did
-// not take. A packet that is refused never holds up those behind it.
+// send sends packets 0 to n-1 and calls refused for each packet that the kernel
+// refused. A refused packet never holds up later packets.
 func (b *batch) send(fd int, n int, refused func(i int, errno unix.Errno)) {
 	for i := 0; i < n; {
 		sent, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd),

@@ -54,9 +54,9 @@ type sending struct {
 	rtt           []uint32
 	errors        map[string]int
 	logins        []wire.Answer
-	// resolved and unresolved are a DNS probe's.
+	// resolved and unresolved are for a DNS probe.
 	resolved, unresolved wire.Runs
-	// broken is a stream's.
+	// broken is for a stream.
 	broken wire.Runs
 }
 
@@ -89,7 +89,7 @@ func (p *sending) answered(slot uint32, rtt int64) {
 	p.rtt = append(p.rtt, uint32(rtt/int64(time.Microsecond)))
 }
 
-// echoed notes an answer, unless it is another agent's than the expected one.
+// echoed notes an answer, unless another agent than the expected one has sent it.
 func (p *sending) echoed(packet wire.Packet, rtt int64) {
 	if p.server != 0 && packet.Server != 0 && packet.Server != p.server {
 		p.refused(wire.WrongServer)
@@ -126,8 +126,8 @@ func (p *sending) quiet() bool {
 		len(p.resolved) == 0 && len(p.unresolved) == 0 && len(p.broken) == 0
 }
 
-// reset forgets the set, stops its probes, and takes back the reports that
-// are not under way: after a hello's answer nothing of the last set is said.
+// reset forgets the set, stops its probes, and drops its unsent reports: after the answer to a hello
+// nothing of the last set is reported.
 func (s *session) reset() {
 	for len(s.reports) > 0 {
 		select {
@@ -184,7 +184,7 @@ func (a *Agent) connectTo(s *session, p *sending, to netip.AddrPort, timeout tim
 	}
 }
 
-// connected notes what became of a connection that is not needed any more.
+// connected notes the result of a connect, and closes the connection.
 func (p *sending) connected(conn net.Conn, err error, slot uint32, rtt int64) {
 	if err == nil {
 		conn.Close()

@@ -40,18 +40,18 @@ func (s *sources) next(to netip.AddrPort) int {
 	if s.flows == nil {
 		s.flows = map[netip.AddrPort]*source{}
 	}
-	flow := s.flows[to]
-	if flow == nil {
-		// An agent that starts again does not begin with the ports of the one before.
-		flow = &source{class: len(s.flows) % destinations, flow: rand.IntN(portsOfEach)}
-		s.flows[to] = flow
+	entry := s.flows[to]
+	if entry == nil {
+		// A restarted agent does not begin with the ports that it used before.
+		entry = &source{class: len(s.flows) % destinations, flow: rand.IntN(portsOfEach)}
+		s.flows[to] = entry
 	}
-	flow.flow = (flow.flow + 1) % portsOfEach
-	return firstPort + flow.flow*destinations + flow.class
+	entry.flow = (entry.flow + 1) % portsOfEach
+	return firstPort + entry.flow*destinations + entry.class
 }
 
-// dial opens a new flow to a destination from a port that no other destination has. Where all of
-// a few ports are in use it leaves the choice to the kernel.
+// dial opens a new flow to a destination from a port that no other destination has. If the next few
+// ports are in use, the kernel chooses.
 func (a *Agent) dial(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
 	dialer := net.Dialer{KeepAlive: -1}
 	for range 16 {

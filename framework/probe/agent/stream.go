@@ -25,7 +25,7 @@ type stream struct {
 
 	mu   sync.Mutex
 	conn net.Conn // nil while there is none
-	// dialing is set while somebody connects, over when nobody is to any more.
+	// dialing is set while a slot connects, and over once no slot may connect any more.
 	dialing, over bool
 }
 
@@ -63,7 +63,7 @@ func (t *stream) send(slot uint32) {
 	}
 }
 
-// errConnecting is why a packet is lost while an earlier one's connection is made.
+// errConnecting is why a packet is lost while an earlier slot still connects.
 var errConnecting = errors.New("no connection")
 
 func (t *stream) connected() (net.Conn, error) {
@@ -115,8 +115,7 @@ func (t *stream) read(conn net.Conn) {
 	}
 }
 
-// broke notes that a connection has ended before its time. Both who reads and who
-// writes may find that out: the first counts.
+// broke notes that a connection has broken. The reader and the writer may both call it: the first counts.
 func (t *stream) broke(conn net.Conn, why error) {
 	conn.Close()
 	t.mu.Lock()
@@ -139,7 +138,7 @@ func (t *stream) refused(why error) {
 	if errno := syscall.Errno(0); errors.As(why, &errno) {
 		reason = unix.ErrnoName(errno)
 	} else if timeout := net.Error(nil); errors.As(why, &timeout) && timeout.Timeout() {
-		reason = "no connection" // as where another slot's attempt is under way
+		reason = "no connection" // as while another slot connects
 	} else if errors.Is(why, io.EOF) || errors.Is(why, io.ErrUnexpectedEOF) {
 		reason = "closed by the far end"
 	}

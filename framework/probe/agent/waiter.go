@@ -30,8 +30,8 @@ func wait(fd int, name string) (*waiter, error) {
 // Each calls step whenever the descriptor becomes readable, and returns when
 // it is closed. step must take all there is, or it is not called again.
 func (w *waiter) Each(step func(fd int)) {
-	// One call of RawConn.Read for all reads, and not one for each: that would try each read a
-	// second time to find nothing, a quarter of a responder's work.
+	// One call of RawConn.Read for all reads: one call each would try each read a second time in
+	// vain, a quarter of a responder's work.
 	_ = w.raw.Read(func(fd uintptr) bool {
 		step(int(fd))
 		return false
@@ -41,9 +41,9 @@ func (w *waiter) Each(step func(fd int)) {
 // Close ends Each.
 func (w *waiter) Close() error { return w.file.Close() }
 
-// receiveBuffer is asked for, and the kernel gives what net.core.rmem_max allows. What it
-// gives by itself (208 KiB) holds some 280 small packets: a third of a second of ten
-// probes every 10 ms, for which an agent on a busy machine may not run.
+// receiveBuffer is requested; net.core.rmem_max may limit it. The default of 208 KiB holds some 280
+// small packets, a third of a second of ten probes every 10 ms: an agent on a busy machine may not run
+// for as long.
 const receiveBuffer = 4 << 20
 
 // openSocket opens a UDP socket that reports each packet's TTL, arrival and address.

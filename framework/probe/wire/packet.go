@@ -32,8 +32,8 @@ type Packet struct {
 	Probe uint32
 	// Slot is the sequence number.
 	Slot uint32
-	// Server is, in a reply, the number in the set of the agent that sent it (Request.Server), of which
-	// 24 bits are carried; 0 if the agent is of no such set.
+	// Server is, in a reply, the low 24 bits of the number of the agent that sent it (Request.Server); 0 if
+	// the agent is not in the set.
 	Server uint32
 	// Sent is when the request left, by the sender's own clock; it comes back
 	// unchanged, so that the sender needs no table to know the RTT.

@@ -1,4 +1,4 @@
-// Package wire is what the harness and a probe agent say to each other: one
+// Package wire is the protocol between the harness and a probe agent: one
 // JSON object a line over any byte stream, and the layout of probe packets.
 //
 // The harness sends a Request and gets the Message with the same number N. From the first hello on
@@ -129,8 +129,8 @@ type Probe struct {
 	// and a connect together, may take. UDP needs none here: the sender reports every reply,
 	// however late, and the harness judges.
 	Timeout time.Duration `json:"timeout"`
-	// Server is the number of the agent whose echo alone is an answer; 0: any agent's. An echo that bears
-	// no number is one as well.
+	// Server is the number of the agent whose echo is an answer; 0: of any agent. An echo without a number
+	// is an answer as well.
 	Server uint32 `json:"server,omitempty"`
 	// RefusalAnswers is set if a refusal (ICMP port unreachable) is an answer. It is for
 	// UDPFlow and UDPConnected, whose sockets are notified of it.
@@ -187,11 +187,11 @@ type Sender struct {
 	Broken Runs `json:"broken,omitempty"`
 }
 
-// WrongServer is why a packet is lost that another agent answered than the one that the probe goes to.
+// WrongServer is why a packet is lost that another agent answered than the agent of the probe's far end.
 const WrongServer = "answered by another endpoint"
 
-// Answer is what a MySQL server said to a number of logins: whom it took the
-// client for, and whether it let it in.
+// Answer is a MySQL server's answer to some logins: how it identified the client, and whether
+// it admitted it.
 type Answer struct {
 	// Client is USER(), or the user and host of the error: user@address.
 	Client string `json:"client"`
@@ -213,7 +213,7 @@ type Responder struct {
 	TTL    []TTL      `json:"ttl,omitempty"`
 }
 
-// TTL is a received TTL and how many packets bore it.
+// TTL is a received TTL, and how many packets had it.
 type TTL [2]uint32
 
 // Run is a range of slots, both ends included.

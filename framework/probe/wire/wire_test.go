@@ -74,8 +74,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// FuzzDecodeMessage: whatever an agent sends, decoding neither panics nor
-// lets through what the harness relies on not to see.
+// FuzzDecodeMessage: decoding never panics, and never accepts a message that the harness cannot handle.
 func FuzzDecodeMessage(f *testing.F) {
 	var b bytes.Buffer
 	_ = Encode(&b, Message{At: 1, Report: &Report{

@@ -26,7 +26,7 @@ type addresses struct {
 
 func newAddresses(key []byte) *addresses { return &addresses{key, map[netip.Addr]netip.Addr{}} }
 
-// whole are ranges that stay as they are; heads are those whose leading bits stay.
+// whole are ranges that stay as they are; heads are ranges whose leading bits stay.
 var (
 	whole = prefixes("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3", "::/16", "fe80::/10", "ff00::/8")
 	heads = prefixes("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.0.2.0/24", "192.168.0.0/16", "198.18.0.0/15",
@@ -66,8 +66,7 @@ func (a *addresses) sum(text []byte) []byte {
 	return h.Sum(nil)
 }
 
-// to is the address in place of another. Of the address of a range, which has a length, the leading bits
-// are mapped.
+// to is the replacement of an address. For a range only its leading bits are mapped.
 func (a *addresses) to(addr netip.Addr, bits int) netip.Addr {
 	found, there := a.cache[addr]
 	if !there {
@@ -100,7 +99,7 @@ func (a *addresses) walk(addr netip.Addr) netip.Addr {
 	return mapped
 }
 
-// mac is the MAC address in place of another: unicast and locally administered.
+// mac is the replacement of a MAC address: unicast and locally administered.
 func (a *addresses) mac(m net.HardwareAddr) net.HardwareAddr {
 	if text := m.String(); text == "00:00:00:00:00:00" || text == "ff:ff:ff:ff:ff:ff" {
 		return m

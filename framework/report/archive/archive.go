@@ -73,7 +73,7 @@ func Write(dir, file string, o Options) (m report.Manifest, err error) {
 			return m, fmt.Errorf("packing the run in %s: %w", dir, err)
 		}
 	}
-	// Made anew by whoever packs: of one that was unpacked before, not packed again.
+	// An archive gets a new manifest: the manifest of an earlier archive is not packed.
 	paths, err := filesOf(run)
 	if err != nil {
 		return m, fmt.Errorf("packing the run in %s: %w", dir, err)

@@ -13,12 +13,12 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/schema"
 )
 
-// Dictionary has one replacement for each name and address of a cluster. First all is shown to it that
-// has names (Name, Snapshot, Text, JSON: what they return then is of no use), then Choose chooses the
-// replacements, and then the same methods replace.
+// Dictionary has one replacement for each name and address of a cluster. First it collects names (Name,
+// Snapshot, Text, JSON: their results are of no use then), then Choose chooses the replacements, and then
+// the same methods replace.
 //
-// In a snapshot all words are replaced that are no number, no version, no time and no known word: what is
-// not thought of is replaced. In other texts all words are replaced that a snapshot, or Name, has named.
+// In a snapshot all words are replaced but numbers, versions, times and known words. In other texts only
+// words are replaced that a snapshot, or Name, has named.
 type Dictionary struct {
 	names     map[string]string
 	count     map[string]int // of names, by kind
@@ -86,7 +86,7 @@ func (d *Dictionary) Choose() (addresses, names int, err error) {
 	return 0, 0, errors.New("so much of its ranges is in use that no addresses are left to replace the others")
 }
 
-// replaced are the addresses with their replacements. Apart is whether none of the replacements is there.
+// replaced are the addresses with their replacements. apart is false if a replacement is an original address.
 func (d *Dictionary) replaced() (all map[netip.Addr]netip.Addr, apart bool) {
 	all = map[netip.Addr]netip.Addr{}
 	for p := range d.seen {
@@ -172,7 +172,7 @@ func (d *Dictionary) ofSnapshot(at place, value string) string {
 var states = []string{"role", "kind", "state", "form", "verdict", "expected", "detector",
 	"schema", "scenario", "evidence", "protocol", "type", "origin"}
 
-// kinds are what is named by fields of snapshots, and lists what is named by the items of lists.
+// kinds are the kinds of names by fields of snapshots, and lists the kinds of names in lists.
 var (
 	kinds = map[string]string{
 		"node": "node", "nodes": "node", "ready_on": "node", "pod": "pod", "namespace": "namespace", "host": "host", "service": "service",
@@ -245,7 +245,7 @@ func isKnown(word string) bool {
 	return len(parts) > 1 && !slices.ContainsFunc(parts, func(part string) bool { return !knownWords[strings.ToLower(part)] })
 }
 
-// strictly replaces all words of a text that are not known, or, of an identity, not well known.
+// strictly replaces all words of a text that are not known. In an identity well-known words alone stay.
 func (d *Dictionary) strictly(text, kind string, identity bool) string {
 	for _, found := range mention.FindAllStringSubmatch(text, -1) {
 		if !strings.HasSuffix(found[2], "@sha256") { // an image by its digest

@@ -179,8 +179,8 @@ var (
 	registries    = []string{"docker.io", "registry-1.docker.io", "quay.io", "registry.k8s.io", "ghcr.io", "gcr.io"}
 )
 
-// withoutPlaces is a report without where its machine has files and mirrors: of the command the scenario
-// and its flags stay, and of the origins of images the registries that everybody has.
+// withoutPlaces is a report without the machine's paths and mirrors. The command keeps the scenario and
+// harmless flags, and the origins of images keep public registries.
 func withoutPlaces(r report.Report) report.Report {
 	if r.Command != "" {
 		words := []string{"relapse", "run", r.Scenario}

@@ -40,7 +40,7 @@ func startsWord(text string, at int) bool {
 	return isWord(c)
 }
 
-// hexColons may be a MAC or an IPv6 address, dotted an IPv4 address, and length is that of a range.
+// hexColons may be a MAC or an IPv6 address, dotted an IPv4 address, and length the prefix length after it.
 var (
 	hexColons = regexp.MustCompile(`^[0-9A-Fa-f:]+`)
 	dotted    = regexp.MustCompile(`^[\d.]*\d`)
@@ -79,7 +79,7 @@ func (s scanner) plain(text string) string {
 	})
 }
 
-// each replaces addresses, and what begins with a letter or a digit by what word returns, with its end.
+// each replaces addresses, and words by what word returns: the end of the word, and its replacement.
 func (s scanner) each(text string, word func(from int) (end int, with string)) string {
 	var out strings.Builder
 	for i := 0; i < len(text); {
@@ -143,7 +143,7 @@ func (s scanner) colons(text string, at int) (end int, with string) {
 	return s.address(text, a, end)
 }
 
-// dots is the same for an IPv4 address.
+// dots is colons for an IPv4 address.
 func (s scanner) dots(text string, at int) (end int, with string) {
 	if !isDigit(text[at]) || at > 1 && text[at-1] == '.' && startsWord(text, at-2) {
 		return 0, ""

@@ -155,7 +155,7 @@ func TestDictionary(t *testing.T) {
 	must.Equal(t, "", `{"master1": "`+pod.Node+`", "kind": "web"}`, string(d.Values([]byte(`{"master1": "master1", "kind": "web"}`))))
 }
 
-// Of a snapshot numbers, times, versions and words that are the same everywhere stay.
+// Numbers, times, versions and well-known words of a snapshot stay.
 func TestWordsThatStay(t *testing.T) {
 	for text, want := range map[string]string{
 		"42": "42", "true": "true", "10m30s": "10m30s", "v1.19.5": "v1.19.5", "2026-01-02T03:04:05.6Z": "2026-01-02T03:04:05.6Z", "up|broadcast": "up|broadcast",
@@ -170,7 +170,7 @@ func TestWordsThatStay(t *testing.T) {
 	}
 }
 
-// Of a report's command the scenario and harmless flags stay, and of origins what everybody has.
+// A report's command keeps the scenario and harmless flags, and its origins keep public registries.
 func TestWithoutPlaces(t *testing.T) {
 	r := withoutPlaces(report.Report{
 		Scenario: "node-drain",

@@ -85,8 +85,7 @@ func find(r report.Report, title string) (report.Variant, bool) {
 // fact is a value of a report. Two reports may call one value by different names: then it has an ID.
 type fact struct{ id, what, value string }
 
-// differ are the facts of two reports whose values differ. alone says whether a fact that only one report has
-// is a difference.
+// differ are the facts whose values differ in two reports. With alone, a fact of only one report is a difference.
 func differ(variant string, a, b []fact, alone bool) []Difference {
 	same := func(f fact) func(fact) bool {
 		return func(other fact) bool { return other.id == f.id && (f.id != "" || other.what == f.what) }
@@ -122,7 +121,7 @@ func machineOf(r report.Report) (all []fact) {
 	return append(all, fact{what: "relapse", value: r.Relapse})
 }
 
-// subnetsOf are those of the lab. Old reports do not have them.
+// subnetsOf are the subnets of the lab. Old reports do not have them.
 func subnetsOf(r report.Report) (all []fact) {
 	if r.Topology != nil {
 		for _, n := range r.Topology.Networks {
@@ -188,7 +187,7 @@ func impactedIn(v report.Variant) []fact {
 	return each.Of(v.ProbesHurt, func(probe string) fact { return fact{what: "probe " + probe, value: "impacted"} })
 }
 
-// timesOf are the times of a variant. Those of a repeated variant are of the run that its report shows.
+// timesOf are the times of a variant; if it was repeated, of the run that its report shows.
 func timesOf(v report.Variant) []fact {
 	times := map[string]string{}
 	if v.Repeats == nil && v.ElapsedMS > 0 {

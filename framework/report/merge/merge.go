@@ -92,8 +92,8 @@ func Missing(expected []string, reports []report.Report) []report.Report {
 	return missing
 }
 
-// ByScenario groups shards by scenario, in order of its name: of one scenario the run with the worst verdict
-// comes first, and the newest of several. Shards of different ablations are an error.
+// ByScenario groups shards by scenario, in order of its name. In a group the worst verdict comes first, and of
+// equal verdicts the newest run. Shards of different ablations are an error.
 func ByScenario(shards []Shard) ([][]Shard, error) {
 	parts := map[string][]Shard{}
 	for _, s := range shards {
@@ -128,8 +128,8 @@ func (s Shard) verdict() framework.RunVerdict {
 }
 
 // Write copies the first shard of a scenario to a new run below output, and returns its folder. The report
-// says what contradicts it: that it has not ended, that it lacks one of these variants, and the other shards.
-// Another verdict leaves a run that passed inconclusive, and so does any contradiction where variants are given.
+// lists contradictions: the run has not ended, lacks one of these variants, or differs from another shard.
+// Another verdict makes a passed run inconclusive, and so does any contradiction if variants are given.
 func Write(output string, shards []Shard, variants ...string) (dir string, merged report.Report, err error) {
 	first := shards[0]
 	merged = first.Report

@@ -32,7 +32,7 @@ type mark struct {
 	event
 }
 
-// label names a moment: by a sign, and by a word for readers who have not read the list.
+// label names a moment by a sign and a word.
 type label struct{ Sign, Word string }
 
 // End reports whether the flag is left of its line, because there is no room on the right.
@@ -106,7 +106,7 @@ func (a *axis) bound(s stored) {
 	}
 }
 
-// recovered is when traffic was back; zero if it was not, or if that is not known.
+// recovered is when traffic was back; zero if it was not, or if this is unknown.
 func recovered(r report.Remedy) time.Time {
 	if r.Began == nil || r.TimeToRecoverMS == nil {
 		return time.Time{}
@@ -286,7 +286,7 @@ func (a *axis) findingLanes(s stored) {
 	}
 }
 
-// changeLanes are one for each session and each table that changed.
+// changeLanes adds a lane for each session and each table that changed.
 func (a *axis) changeLanes(changes []snapshot.Change) {
 	index := map[string]int{}
 	first := len(a.Lanes)

@@ -23,8 +23,8 @@ var (
 	indexTemplate = template.Must(template.New("index").Funcs(functions).Parse(indexText))
 )
 
-// Runs finds the folders of runs: dir itself, or those below it that hold a report,
-// in order of their paths. Links, such as latest, are not followed.
+// Runs finds the folders that hold a report: dir itself, or folders below it, in order of their
+// paths. Links, such as latest, are not followed.
 func Runs(dir string) ([]string, error) {
 	runs, err := rundir.Find(dir, "report.json", "evidence")
 	if err != nil {
@@ -38,7 +38,7 @@ type incident struct {
 	// Versions are the versions under test, each with its last result.
 	Versions []outcome
 	Runs     []stripRun // oldest first
-	Earlier  int        // runs before those
+	Earlier  int        // runs that are older
 }
 
 type outcome struct {

@@ -80,8 +80,8 @@ func (t tracing) impacted() []probe.Timeline {
 	return all
 }
 
-// journeys are the paths of the lost packets. Those with a known end come first. Probes
-// whose packets take the same path share one journey.
+// journeys are the paths of the lost packets. Paths with a known end come first. Probes whose
+// packets take the same path share one journey.
 func (t tracing) journeys() []journey {
 	var ended, open []journey
 	for _, r := range t.impacted() {
@@ -101,7 +101,7 @@ func (t tracing) journeys() []journey {
 	return append(ended, open...)
 }
 
-// of are the journeys of one probe: of its requests or of its replies, whichever of them were lost.
+// journeysOf are the journeys of a probe's requests, or of its replies if more of them were lost.
 func (t tracing) journeysOf(r probe.Timeline) []journey {
 	from, to, packets := r.Probe.From, r.Probe.To, "requests of "+r.Probe.Name
 	counts := r.Counts()
@@ -138,8 +138,8 @@ func (t tracing) member(name string) (report.Member, bool) {
 	return each.First(t.topology.Members, func(m report.Member) bool { return m.Name == name })
 }
 
-// declared are the paths that the topology declares between two members: direct, or over
-// each of the routers that the first one has a default route to.
+// declared are the paths that the topology declares between two members: direct, or over each
+// router of the default route of from.
 func (t tracing) declared(from, to report.Member) [][]string {
 	if len(from.Via) == 0 || slices.ContainsFunc(from.Links, func(l report.Link) bool {
 		return slices.ContainsFunc(to.Links, func(m report.Link) bool { return l.Network == m.Network })

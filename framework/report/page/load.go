@@ -23,13 +23,13 @@ import (
 type stored struct {
 	report.Variant
 	files []file
-	// traffic is, of each time that a probe was started, the newest timeline.
+	// traffic has the newest timeline of each start of a probe.
 	traffic   []probe.Timeline
 	presences []history.Presence
 	changes   []snapshot.Change
 	more      int // changes that are in the record only
-	// before is from the baseline; after from the time after the fault, before any
-	// remedy, nil where there is none.
+	// before is a snapshot of the baseline; after is one between the fault and the first remedy.
+	// Each is nil where there is none.
 	before, after *snapshot.Snapshot
 }
 

@@ -202,7 +202,7 @@ func sign(verdict string) string {
 		return "✔"
 	case "fail", "missed":
 		return "✘"
-	case "does-not-help", "observed": // mostly as documented: no failure; and what nobody has judged
+	case "does-not-help", "observed": // no failure: mostly as documented, or not judged
 		return "–"
 	case "":
 		return "…"

@@ -32,8 +32,8 @@ var began = time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
 
 func at(ms int64) time.Time { return began.Add(milliseconds(ms)) }
 
-// drained is a run of the incident that a removed node takes another node's range
-// with it: the routers lose the route 300 ms after the fault, which comes at 10 s.
+// drained is a run in which a removed node takes another node's range with it: the fault comes at
+// 10 s, and the routers lose the route 300 ms later.
 func drained() (r report.Report) {
 	if err := json.Unmarshal(drainedText, &r); err != nil {
 		panic(err)
@@ -73,7 +73,7 @@ func layers(node1, route bool) snapshot.Snapshot {
 	return s
 }
 
-// packets are those of a probe from 5 s on, one each 10 ms, of which the requests in
+// packets is the timeline of a probe from 5 s on, one packet each 10 ms. The requests in
 // [from, to) are lost.
 func packets(name, target string, until, from, to int64) probe.Timeline {
 	ends := strings.Split(name, "->")
@@ -380,8 +380,7 @@ func TestWriteRefuses(t *testing.T) {
 	must.Fail(t, Write(folder(t, r), nil), `"../../etc", and not below evidence`)
 }
 
-// Ten minutes of 50 probes at 10 ms, of which each loses packets all the time, are
-// drawn within bounds: under 5 MB.
+// Ten minutes of 50 probes at 10 ms that lose packets all the time are drawn in less than 5 MB.
 func TestLargeRun(t *testing.T) {
 	r := drained()
 	v := &r.Variants[0]

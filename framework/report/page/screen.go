@@ -13,8 +13,8 @@ import (
 )
 
 // Screen is the first screen of a run's page as lines of text: what is broken, where, since
-// when and which remedy is fastest; the remedies by their measured time to recover; findings,
-// those with the same cause in one line; and the verdicts. Dir is the run's folder.
+// when and which remedy is fastest; the remedies by their measured time to recover; the findings,
+// one line a cause; and the verdicts. Dir is the run's folder.
 func Screen(dir string, r report.Report) []string {
 	return screen(r, each.Of(r.Variants, func(v report.Variant) stored {
 		s, _ := load(dir, v, nil)
@@ -32,7 +32,7 @@ func screen(r report.Report, variants []stored) []string {
 	return slices.Concat(lead, capped(reasons(variants, first, l)), capped(remedies(first)), capped(causes(first.Findings)), verdicts(r))
 }
 
-// most is how many lines of a kind are shown; of verdicts all are, because they are what a run is for.
+// most is how many lines of a kind are shown. Verdicts are shown all: they are what a run is for.
 const most = 8
 
 // capped are the first lines. The last one says how many more there are.
@@ -222,7 +222,7 @@ func rate(r report.Rate, verdict string) string {
 // what happened, how to reproduce it, versions, anything else.
 func issue(v view) string {
 	var text strings.Builder
-	// All of it that is not of the format is from the run.
+	// All arguments are from the run.
 	addf := func(format string, args ...any) {
 		for n, arg := range args {
 			args[n] = plain.Markdown(fmt.Sprint(arg))

@@ -60,7 +60,7 @@ func TestCauses(t *testing.T) {
 	must.Equal(t, "", want, causes(wide().Variants[0].Findings))
 }
 
-// The lost packets are those of the probes that lost any, not those of all probes.
+// Only packets of impacted probes are counted as lost.
 func TestLostOfImpacted(t *testing.T) {
 	v := report.Variant{
 		ProbesHurt: []string{"a->b", "b->a"}, Packets: report.Packets{Sent: 1190, Lost: 90},

@@ -28,6 +28,7 @@ func Line(text string) string {
 	return escaped(strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ").Replace(text), "")
 }
 
+// escaped shows control characters as Go writes them, but for the exceptions.
 func escaped(text, exceptions string) string {
 	if strings.IndexFunc(text, isControl) < 0 {
 		return text
@@ -67,7 +68,7 @@ func JSON(text []byte) []byte {
 	return out.Bytes()
 }
 
-// colour is a sequence that package display writes: bold, faint, red, green, yellow, and their end.
+// colour is a sequence that package display writes: reset, bold, faint, red, green or yellow.
 var colour = regexp.MustCompile(`\x1b\[(?:0|1|2|31|32|33)m`)
 
 // Coloured is Text that keeps the colours of package display.

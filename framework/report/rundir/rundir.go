@@ -336,7 +336,7 @@ func Check(dir string) error {
 	return err
 }
 
-// Find finds the folders that hold a file of a name: dir itself, or those below it, in order of
+// Find finds the folders that hold a file of a name: dir itself, or folders below it, in order of
 // their paths. Links, such as latest, are not followed, and folders called skip are not searched.
 func Find(dir, file, skip string) ([]string, error) {
 	var found []string

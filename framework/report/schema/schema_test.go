@@ -115,7 +115,7 @@ func generate(t *testing.T, name string, typ reflect.Type) []byte {
 	must.NoError(t, err)
 	d := describer{t: t, text: reflect.TypeFor[encoding.TextMarshaler](), comments: map[string]map[string]string{}}
 	d.describe(s, typ)
-	if name == "report" { // of which the report knows nothing
+	if name == "report" { // which the report does not have
 		if s.Properties["machine"], err = jsonschema.ForType(reflect.TypeFor[*host.Facts](), options); err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func generate(t *testing.T, name string, typ reflect.Type) []byte {
 type describer struct {
 	t    *testing.T
 	text reflect.Type
-	// comments are those of fields, by package and then by type and field.
+	// comments are the comments of fields, by package and then by type and field.
 	comments map[string]map[string]string
 }
 
@@ -168,7 +168,7 @@ func (d *describer) describe(s *jsonschema.Schema, typ reflect.Type) {
 				continue
 			}
 			d.describe(property, field.Type)
-			// A generic type's name has those of its arguments.
+			// A generic type's name includes the names of its arguments.
 			owner, _, _ := strings.Cut(typ.Name(), "[")
 			path := owner + "." + field.Name
 			property.Description = d.commentsOf(typ.PkgPath())[path]

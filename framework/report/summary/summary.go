@@ -77,7 +77,8 @@ func row(r report.Report) string {
 	if r.CPU.Slowed() {
 		verdict += ", slowed down by other work"
 	}
-	return fmt.Sprintf("| %s | %s | %d of %d | %s |\n", plain.Cell(r.Scenario), verdict, expected, len(r.Variants), report.SpanMS(r.Timings.Total))
+	return fmt.Sprintf("| %s | %s | %d of %d | %s |\n",
+		plain.Cell(r.Scenario), verdict, expected, len(r.Variants), report.SpanMS(r.Timings.Total))
 }
 
 func unexpected(runs []report.Report) []string {
