@@ -256,16 +256,16 @@ func TestSecondLabsOverlapNothing(t *testing.T) {
 // A prefix for the networks must not be a range of the scenario that does not move.
 func TestScenariosRefuseTheirOwnRanges(t *testing.T) {
 	for _, s := range All {
-		var kept []netip.Prefix
+		var ranges []netip.Prefix
 		for _, c := range s.Topology.Clusters {
-			kept = append(kept, c.PodCIDR, c.ServiceCIDR)
+			ranges = append(ranges, c.PodCIDR, c.ServiceCIDR)
 		}
 		for _, n := range s.Topology.Networks {
 			if n.Fixed != "" {
-				kept = append(kept, n.Subnet)
+				ranges = append(ranges, n.Subnet)
 			}
 		}
-		for _, p := range append(kept, s.Topology.Routed...) {
+		for _, p := range append(ranges, s.Topology.Routed...) {
 			wide := netip.PrefixFrom(p.Addr(), 14).Masked()
 			_, err := s.Within(wide)
 			must.Equal(t, fmt.Sprintf("%s is moved into %s, which has its range %s in it", s.Incident.Name, wide, p), false, err == nil)

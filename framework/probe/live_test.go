@@ -550,8 +550,8 @@ func TestLeavesNoGoroutines(t *testing.T) {
 	for runtime.NumGoroutine() > before && time.Now().Before(deadline) {
 		<-time.After(5 * time.Millisecond)
 	}
-	if after := runtime.NumGoroutine(); after > before {
-		t.Errorf("%d goroutines before, %d after", before, after)
+	if now := runtime.NumGoroutine(); now > before {
+		t.Errorf("%d goroutines before, %d after", before, now)
 	}
 }
 

@@ -13,13 +13,14 @@
 // the packet was sent, and is certain after the Timeout.
 //
 // The far end says which packet of the exchange was lost: the reply if it saw the request, and
-// otherwise the request. This is unknown if the far end is no agent, and for TCP and MySQL. A login that the server denied counts as lost at once, and Timeline.Sources has the
-// address that the server saw. A DNS probe knows by itself whether the name was not resolved, which
-// is a loss at once, or the address that it resolved to did not answer.
+// otherwise the request. This is unknown if the far end is no agent, and for TCP and MySQL. A login
+// that the server denied counts as lost at once, and Timeline.Sources has the address that the server
+// saw. A DNS probe distinguishes a name that was not resolved, which is a loss at once, from an
+// address that did not answer.
 //
-// Each agent says in its echo who it is, as a number of the set. An echo of another agent than the one at
-// the probe's far end is no answer: a Service led to the wrong pod (Timeline.Errors counts these). TCP
-// connects have no content and MySQL and DNS probes none of an agent: there this is not known.
+// An echo has the number that its agent has in the set. An echo of another agent than the probe's far end
+// is no answer: a Service led to the wrong pod (Timeline.Errors counts these). With TCP, MySQL and DNS,
+// which echo nothing, this is unknown.
 //
 // # When a probe is clean
 //

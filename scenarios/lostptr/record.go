@@ -41,9 +41,11 @@ A pass does not prove anything about IPv6, nor about endpoint_pod_names.`,
 		{Says: "the detector names the version and the headless Service",
 			By: framework.By(affectedVariant, framework.StepFindings).And(firstVariant, framework.StepFindings)},
 		{Says: "new pods of CoreDNS do not help",
-			By: framework.By(affectedVariant, framework.StepRemedy("restart")).And(firstVariant, framework.StepRemedy("restart"))},
+			By: framework.By(affectedVariant, framework.StepRemedy("restart")).
+				And(firstVariant, framework.StepRemedy("restart"))},
 		{Says: "1.12.1 brings the name back",
-			By: framework.By(affectedVariant, framework.StepRemedy("coredns-1-12-1")).And(firstVariant, framework.StepRemedy("coredns-1-12-1"))},
+			By: framework.By(affectedVariant, framework.StepRemedy("coredns-1-12-1")).
+				And(firstVariant, framework.StepRemedy("coredns-1-12-1"))},
 		{Says: "with 1.12.1 the upgrade loses no name", By: framework.By("coredns-"+fixed, framework.StepObserve)},
 		{Says: "a pod with a hostname keeps its name with 1.12.0", By: framework.By(namedVariant, framework.StepObserve)},
 	},

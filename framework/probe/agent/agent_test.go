@@ -173,14 +173,14 @@ func TestDestinationsShareNoSourcePort(t *testing.T) {
 	to := map[string]netip.AddrPort{
 		"tcp4": netip.MustParseAddrPort(far.families[0].connect.Addr().String()), "udp4": netip.MustParseAddrPort("127.0.0.3:7"),
 	}
-	of := map[int]string{}
+	networks := map[int]string{}
 	for range 300 {
 		for network, to := range to {
 			conn := must.Get(agent.dial(t.Context(), network, to))(t)
 			conn.Close()
 			port := int(netip.MustParseAddrPort(conn.LocalAddr().String()).Port())
-			must.Equal(t, network+" uses a port again, which was last used by", "", of[port])
-			of[port] = network
+			must.Equal(t, network+" uses a port again, which was last used by", "", networks[port])
+			networks[port] = network
 		}
 	}
 }

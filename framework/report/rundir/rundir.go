@@ -115,8 +115,8 @@ func (f *Folder) Open(name string) (*os.File, error) {
 	if err != nil {
 		return nil, f.failed(name, err)
 	}
-	after, err := file.Stat()
-	if err == nil && !os.SameFile(before, after) {
+	opened, err := file.Stat()
+	if err == nil && !os.SameFile(before, opened) {
 		err = &UnsafeError{f.path(name), "it was replaced while it was opened"}
 	}
 	if err != nil {
