@@ -10,7 +10,7 @@ package framework
 // Incident is the record of a documented production failure. `describe`, the README's
 // table and the report are rendered from it.
 type Incident struct {
-	// Name is also the name of the scenario.
+	// Name is also the scenario's.
 	Name  string
 	Title string
 	// Source is where the incident is documented.
@@ -22,7 +22,7 @@ type Incident struct {
 	Cause   string
 	// Affected and Fixed are versions, in the vendor's numbering.
 	Affected, Fixed string
-	// Remedies are the documented remedies.
+	// Remedies are the documented ones.
 	Remedies []string
 	// Reproduction says how the lab differs from the incident's cluster, which components
 	// ran whole and which as a slice, and what a pass does not prove.
