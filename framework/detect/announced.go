@@ -102,8 +102,8 @@ func intentsOf(s snapshot.Snapshot) intents {
 		all.idle[noPeer] = all.idle[noPeer] || len(p.Nodes) == 0
 		all.filtered = all.filtered || len(p.Filters) > 0
 		for _, node := range p.Nodes {
-			of := nodeFamily{node, !p.Address.Is4()}
-			all.peered[of] = all.peered[of] || len(p.Filters) == 0
+			family := nodeFamily{node, !p.Address.Is4()}
+			all.peered[family] = all.peered[family] || len(p.Filters) == 0
 		}
 	}
 	all.nodeRanges = all.nodeRanges || slices.ContainsFunc(s.Workloads.Items, func(w snapshot.Workload) bool {
@@ -115,11 +115,11 @@ func intentsOf(s snapshot.Snapshot) intents {
 func (i intents) addCilium(b snapshot.BGPAdvertisement) {
 	var pools []poolOf
 	for _, ipv6 := range []bool{false, true} {
-		told := slices.Contains(b.Families, "ipv6")
+		announces := slices.Contains(b.Families, "ipv6")
 		if !ipv6 { // a snapshot that was stored before has no families, and what it has is of IPv4
-			told = len(b.Families) == 0 || slices.Contains(b.Families, "ipv4")
+			announces = len(b.Families) == 0 || slices.Contains(b.Families, "ipv4")
 		}
-		if !told && !b.Unselected {
+		if !announces && !b.Unselected {
 			continue
 		}
 		if b.PodCIDRs {
@@ -132,15 +132,15 @@ func (i intents) addCilium(b snapshot.BGPAdvertisement) {
 		i.unselected[pool] = i.unselected[pool] || b.Unselected
 	}
 	for _, node := range b.Nodes {
-		of := i.cilium[node]
-		if of == nil {
-			of = &ciliumIntent{pools: map[poolOf]bool{}}
-			i.cilium[node] = of
+		intent := i.cilium[node]
+		if intent == nil {
+			intent = &ciliumIntent{pools: map[poolOf]bool{}}
+			i.cilium[node] = intent
 		}
-		of.silent = of.silent || b.Unselected
-		of.ipv6 = of.ipv6 || len(b.Families) > 0 || b.Unselected
+		intent.silent = intent.silent || b.Unselected
+		intent.ipv6 = intent.ipv6 || len(b.Families) > 0 || b.Unselected
 		for _, pool := range pools {
-			of.pools[pool] = true
+			intent.pools[pool] = true
 		}
 	}
 }
@@ -157,17 +157,17 @@ func (v *view) declared(node string, p netip.Prefix) (yes bool, why string) {
 		if !peered {
 			return false, noPeer
 		}
-		_, known := i.inside[pool.name]
-		return known && unfiltered, ""
+		_, found := i.inside[pool.name]
+		return found && unfiltered, ""
 	case v.layer != ciliumLayer || len(i.cilium) == 0:
 		return false, ""
 	}
-	switch of := i.cilium[node]; {
-	case of == nil:
+	switch intent := i.cilium[node]; {
+	case intent == nil:
 		return false, notSelected
-	case pool.ipv6 && !of.ipv6:
+	case pool.ipv6 && !intent.ipv6:
 		return false, ""
-	case of.pools[pool]:
+	case intent.pools[pool]:
 		return true, ""
 	}
 	return false, notAdvertised

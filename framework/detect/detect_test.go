@@ -72,9 +72,9 @@ func TestLookShowsOnlyWhatIsRead(t *testing.T) {
 
 func TestForget(t *testing.T) {
 	for _, c := range []struct {
-		name string
-		ages []time.Duration // of the snapshots, the oldest first
-		held int             // how many of them hold flows afterwards, up to the last
+		name      string
+		ages      []time.Duration // of the snapshots, the oldest first
+		withFlows int             // how many of them hold flows afterwards, up to the last
 	}{
 		{"none", nil, 0},
 		{"one", []time.Duration{0}, 1},
@@ -98,7 +98,7 @@ func TestForget(t *testing.T) {
 			Forget(history)
 			Forget(history) // it has been done for the older ones
 			for i, s := range history {
-				holds := i >= len(history)-c.held
+				holds := i >= len(history)-c.withFlows
 				must.Equal(t, c.ages[i], [4]bool{holds, holds, holds, true},
 					[4]bool{s.NAT[0].Flows.Read, len(s.NAT[0].Flows.Items) == 1, len(s.Outside) == 1, s.NAT[0].Rules.Read})
 				must.Equal(t, "that of the caller is whole", true, whole[i].NAT[0].Flows.Read)

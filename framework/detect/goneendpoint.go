@@ -72,12 +72,12 @@ func (d GoneEndpoints) Detect(history []snapshot.Snapshot, _ *Index) []Finding {
 				if serves(last, service, port, f.AnsweredBy) {
 					continue
 				}
-				live, known := alive(indexed, n.Node, f)
+				live, certain := alive(indexed, n.Node, f)
 				if !live {
 					continue
 				}
 				to := pending
-				if known && goneFor(indexed, service, port, f.AnsweredBy) >= endpointSettle {
+				if certain && goneFor(indexed, service, port, f.AnsweredBy) >= endpointSettle {
 					to = active
 				}
 				to[at] = append(to[at], f)

@@ -72,7 +72,7 @@ type seenImage struct {
 // within a snapshot in the order in which the pods were created.
 func pastImages(history []snapshot.Snapshot, x *Index) map[useKey][]seenImage {
 	type podImage struct{ uid, container, digest string }
-	known := map[podImage]bool{}
+	images := map[podImage]bool{}
 	all := map[useKey][]seenImage{}
 	for _, s := range history {
 		pods := make([]*snapshot.PodImages, len(s.PodImages.Items))
@@ -84,11 +84,11 @@ func pastImages(history []snapshot.Snapshot, x *Index) map[useKey][]seenImage {
 			owner := ownerOf(*p)
 			for _, c := range p.Containers {
 				id := podImage{p.UID, c.Name, x.pulled(c)}
-				if id.digest == "" || known[id] {
+				if id.digest == "" || images[id] {
 					continue
 				}
 				if len(history) > 1 {
-					known[id] = true
+					images[id] = true
 				}
 				key := useKey{owner, c.Name, c.Image}
 				all[key] = append(all[key], seenImage{id.digest, p.Template, p.Node})
@@ -101,14 +101,14 @@ func pastImages(history []snapshot.Snapshot, x *Index) map[useKey][]seenImage {
 // architectures returns a function that tells the architecture of a node: by the newest snapshot that has the Node.
 // For an unknown node it is the architecture of all others, or empty if these differ.
 func architectures(history []snapshot.Snapshot) func(node string) string {
-	known, kinds := map[string]string{}, map[string]bool{}
+	archs, kinds := map[string]string{}, map[string]bool{}
 	for _, s := range history {
 		for _, n := range s.Nodes.Items {
-			known[n.Name], kinds[n.Arch] = n.Arch, true
+			archs[n.Name], kinds[n.Arch] = n.Arch, true
 		}
 	}
 	return func(node string) string {
-		arch, there := known[node]
+		arch, there := archs[node]
 		if !there && len(kinds) == 1 {
 			return slices.Collect(maps.Keys(kinds))[0]
 		}
@@ -206,7 +206,7 @@ func add(sets map[string]map[string]bool, key, value string) {
 // routersWithout names the routers that are expected to have a node's ranges and lack one. It names none if the
 // ranges are not known.
 func (v *view) routersWithout(node string) []string {
-	if !v.known {
+	if !v.rangesKnown {
 		return nil
 	}
 	var routers []string

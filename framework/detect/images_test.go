@@ -116,10 +116,10 @@ const routerObject = "DaemonSet kube-system/kube-router, container kube-router"
 func TestImagePin(t *testing.T) {
 	pinned, v151 := routerImage+"@"+oldDigest, routerImage+":v1.5.1"
 	for _, tt := range []struct {
-		name string
-		is   *imageWorld
-		want []brief
-		says string
+		name  string
+		world *imageWorld
+		want  []brief
+		says  string
 	}{
 		{"no tag", kubeRouters(routerImage), []brief{{Untagged, Latent, routerObject, 3}},
 			"DaemonSet kube-system/kube-router, container kube-router has image docker.io/cloudnativelabs/kube-router, without tag or digest: the image that latest refers to is pulled when a pod starts."},
@@ -174,7 +174,7 @@ func TestImagePin(t *testing.T) {
 		}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			compareBriefs(t, detected(t, ImagePin{}, []snapshot.Snapshot{tt.is.Snapshot}), tt.want, tt.says, same)
+			compareBriefs(t, detected(t, ImagePin{}, []snapshot.Snapshot{tt.world.Snapshot}), tt.want, tt.says, same)
 		})
 	}
 }
@@ -197,8 +197,8 @@ func TestImageDrift(t *testing.T) {
 	const says = "DaemonSet kube-system/kube-router, container kube-router has image " + routerImage + "; with that reference "
 	const anew = ", at another revision of the workload with the same image reference"
 	rev2 := func(i int) step { return roll(i, "rev2", routerImage, newDigest) }
-	routes := func(of func([]snapshot.Path) []snapshot.Path) step {
-		return func(w *imageWorld) { w.Routers[0].Paths.Items = of(slices.Clone(w.Routers[0].Paths.Items)) }
+	routes := func(edit func([]snapshot.Path) []snapshot.Path) step {
+		return func(w *imageWorld) { w.Routers[0].Paths.Items = edit(slices.Clone(w.Routers[0].Paths.Items)) }
 	}
 	running := func(change func([]snapshot.PodImages)) step {
 		return func(w *imageWorld) {

@@ -50,16 +50,16 @@ func (x *Index) Run(detectors []Detector) []Finding {
 }
 
 func (x *Index) routing(i int, r snapshot.Router) *routing {
-	of := routerOf{r.Name, i}
-	if x.routings[of] == nil {
-		x.routings[of] = newRouting(r)
+	key := routerOf{r.Name, i}
+	if x.routings[key] == nil {
+		x.routings[key] = newRouting(r)
 	}
-	return x.routings[of]
+	return x.routings[key]
 }
 
 func (x *Index) pulled(c snapshot.RunningContainer) string {
-	digest, known := x.digests[c.ImageID]
-	if !known {
+	digest, found := x.digests[c.ImageID]
+	if !found {
 		digest = c.Pulled()
 		x.digests[c.ImageID] = digest
 	}
@@ -84,10 +84,10 @@ func (vs views) now() *view { return vs[len(vs)-1]() }
 type view struct {
 	*lookup
 	peering Peering
-	// intended are the pod ranges. known is true if the objects that decide them were read.
+	// intended are the pod ranges. rangesKnown is true if the objects that decide them were read.
 	intended
-	known bool
-	nodes map[string]snapshot.Node
+	rangesKnown bool
+	nodes       map[string]snapshot.Node
 	// addresses are the InternalIPs of Nodes, and where peering is observed other addresses that
 	// they have sessions from.
 	addresses map[netip.Addr]string
@@ -110,8 +110,8 @@ func newView(s snapshot.Snapshot, p Peering, routingOf func(snapshot.Router) *ro
 		lookup: newLookup(s), nodes: map[string]snapshot.Node{}, addresses: map[netip.Addr]string{}, allocations: map[netip.Prefix]string{},
 		own: map[netip.Addr]bool{}, below: map[netip.Addr]bool{}, nodeAS: map[uint32]bool{}, peering: p,
 	}
-	v.intended, v.known = podRanges(s, p)
-	v.known = v.known && (p == Declared || unknownRanges(s, v.intended) == "")
+	v.intended, v.rangesKnown = podRanges(s, p)
+	v.rangesKnown = v.rangesKnown && (p == Declared || unknownRanges(s, v.intended) == "")
 	for _, n := range s.Nodes.Items {
 		v.nodes[n.Name] = n
 		for _, a := range n.InternalIPs {
@@ -131,9 +131,9 @@ func newView(s snapshot.Snapshot, p Peering, routingOf func(snapshot.Router) *ro
 		}
 	}
 	for _, r := range s.Routers {
-		of := newRouter(v, v.addressed(r), routingOf)
-		v.routers = append(v.routers, of)
-		maps.Copy(v.nodeAS, of.nodeAS)
+		entry := newRouter(v, v.addressed(r), routingOf)
+		v.routers = append(v.routers, entry)
+		maps.Copy(v.nodeAS, entry.nodeAS)
 		for _, f := range r.Routes.Items {
 			if f.Protocol == snapshot.RouteKernel && f.Source.IsValid() {
 				v.own[f.Source], v.below[f.Source] = true, r.Role != snapshot.RoleSpine
@@ -256,13 +256,13 @@ func newRouter(v *view, s snapshot.Router, routingOf func(snapshot.Router) *rout
 		return n.State != snapshot.SessionEstablished
 	})
 	r.farther = sync.OnceValue(func() map[bool]bool {
-		of := map[bool]bool{}
+		families := map[bool]bool{}
 		for p := range v.origins.All() {
-			if node, _ := v.owner(p); !of[p.Addr().Is4()] && !r.peers[node] && r.routing().learned(p) {
-				of[p.Addr().Is4()] = true
+			if node, _ := v.owner(p); !families[p.Addr().Is4()] && !r.peers[node] && r.routing().learned(p) {
+				families[p.Addr().Is4()] = true
 			}
 		}
-		return of
+		return families
 	})
 	r.strays = sync.OnceValue(func() map[bool]bool { return v.strays(r) })
 	r.leads = sync.OnceValue(func() map[string][]*way {
@@ -320,14 +320,14 @@ type family struct {
 }
 
 func (v *view) familiesOf(r *router) map[bool]*family { // by whether it is IPv4
-	of := map[bool]*family{}
+	families := map[bool]*family{}
 	for _, is4 := range []bool{true, false} {
-		of[is4] = &family{pods: map[string]bool{}, others: map[string]bool{}}
+		families[is4] = &family{pods: map[string]bool{}, others: map[string]bool{}}
 	}
 	for node, ways := range r.leads() {
 		for _, w := range ways {
 			for p := range r.routing().by(w) {
-				all := of[p.Addr().Is4()]
+				all := families[p.Addr().Is4()]
 				all.crossed = all.crossed || w.neighbor.IsValid() && w.neighbor.Is4() != p.Addr().Is4() && v.addresses[w.neighbor] != ""
 				if v.ofPods(p) {
 					all.pods[node] = true
@@ -337,7 +337,7 @@ func (v *view) familiesOf(r *router) map[bool]*family { // by whether it is IPv4
 			}
 		}
 	}
-	return of
+	return families
 }
 
 func (r *router) family(p netip.Prefix) *family { return r.families()[p.Addr().Is4()] }

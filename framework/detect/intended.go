@@ -47,7 +47,7 @@ const (
 // of these in which most pods have their addresses: objects of another CNI may be left over, or it is chained. It
 // returns false if the source that decides was not read.
 func podRanges(s snapshot.Snapshot, peering Peering) (intended, bool) {
-	known := s.Nodes.Read && s.CiliumNodes.Read
+	read := s.Nodes.Read && s.CiliumNodes.Read
 	var all []intended
 	if len(s.CiliumNodes.Items) > 0 {
 		all = append(all, ciliumRanges(s))
@@ -62,14 +62,14 @@ func podRanges(s snapshot.Snapshot, peering Peering) (intended, bool) {
 	}
 	if i.layer == nodeLayer {
 		// Snapshots that were stored before have no such source, and no error.
-		known = known && s.CalicoBlocks.Error == ""
+		read = read && s.CalicoBlocks.Error == ""
 	}
 	for _, origins := range i.origins.All() {
 		slices.SortStableFunc(origins, func(a, b origin) int {
 			return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.node, b.node))
 		})
 	}
-	return i, known
+	return i, read
 }
 
 func newIntended(layer string) intended {
@@ -103,7 +103,7 @@ func calicoRanges(s snapshot.Snapshot) intended {
 		if b.Node != "" {
 			i.add(origin{b.Node, b.Created}, b.CIDR)
 		}
-		if pool, in := pools.LookupPrefix(b.CIDR); in {
+		if pool, ok := pools.LookupPrefix(b.CIDR); ok {
 			i.pools[b.CIDR] = pool
 		}
 		for _, l := range b.Lent {
@@ -125,7 +125,7 @@ func nodeRanges(s snapshot.Snapshot) intended {
 func (i intended) used(s snapshot.Snapshot, own bool) bool {
 	inside := 0
 	for _, p := range s.Pods.Items {
-		if origins, in := i.origins.Lookup(p.IP); in && (!own || slices.ContainsFunc(origins, func(o origin) bool { return o.node == p.Node })) {
+		if origins, ok := i.origins.Lookup(p.IP); ok && (!own || slices.ContainsFunc(origins, func(o origin) bool { return o.node == p.Node })) {
 			inside++
 		}
 	}
@@ -153,15 +153,15 @@ func (i intended) record(node string) string {
 	return i.layer + " " + node
 }
 
-// of returns the nodes whose range p is or is a part of, the eldest first. The narrowest
+// owners returns the nodes whose range p is or is a part of, the eldest first. The narrowest
 // range decides.
-func (i intended) of(p netip.Prefix) []origin {
+func (i intended) owners(p netip.Prefix) []origin {
 	origins, _ := i.origins.LookupPrefix(p)
 	return origins
 }
 
 func (i intended) owner(p netip.Prefix) (string, bool) {
-	origins := i.of(p)
+	origins := i.owners(p)
 	if len(origins) == 0 {
 		return "", false
 	}
@@ -169,5 +169,5 @@ func (i intended) owner(p netip.Prefix) (string, bool) {
 }
 
 func (i intended) owns(node string, p netip.Prefix) bool {
-	return slices.ContainsFunc(i.of(p), func(o origin) bool { return o.node == node })
+	return slices.ContainsFunc(i.owners(p), func(o origin) bool { return o.node == node })
 }

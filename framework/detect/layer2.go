@@ -86,8 +86,8 @@ func linksOf(v *view) *links {
 	}
 	for _, s := range v.Services.Items {
 		for _, a := range s.LoadBalancerIPs {
-			if of := v.services()[s.String()]; of.ready {
-				l.at[a] = append(l.at[a], of)
+			if entry := v.services()[s.String()]; entry.ready {
+				l.at[a] = append(l.at[a], entry)
 			}
 		}
 	}
@@ -100,16 +100,16 @@ func linksOf(v *view) *links {
 // read adds the entries by which a router sends packets: the interface of an entry is that of the narrowest route to
 // the address in the FIB, which has no gateway.
 func (l *links) read(r snapshot.Router) {
-	var of bart.Lite
+	var addresses bart.Lite
 	table := slices.DeleteFunc(slices.Clone(r.Links.Items), func(n snapshot.LinkNeighbor) bool { return n.MAC == "" })
 	for _, n := range table {
 		if l.at[n.Address] != nil {
-			of.Insert(netip.PrefixFrom(n.Address, n.Address.BitLen()))
+			addresses.Insert(netip.PrefixFrom(n.Address, n.Address.BitLen()))
 		}
 	}
 	narrowest := map[netip.Addr]snapshot.Route{}
 	for _, f := range r.Routes.Items {
-		for p := range of.Subnets(f.Prefix) {
+		for p := range addresses.Subnets(f.Prefix) {
 			was, there := narrowest[p.Addr()]
 			if !there || cmp.Or(cmp.Compare(was.Prefix.Bits(), f.Prefix.Bits()), cmp.Compare(f.Metric, was.Metric)) < 0 {
 				narrowest[p.Addr()] = f
@@ -124,10 +124,10 @@ func (l *links) read(r snapshot.Router) {
 }
 
 func (l *links) findings() []Finding {
-	return slices.Concat(each.Of(slices.SortedFunc(maps.Keys(l.at), netip.Addr.Compare), l.of)...)
+	return slices.Concat(each.Of(slices.SortedFunc(maps.Keys(l.at), netip.Addr.Compare), l.findingsOf)...)
 }
 
-func (l *links) of(a netip.Addr) []Finding {
+func (l *links) findingsOf(a netip.Addr) []Finding {
 	names := each.Of(l.at[a], func(s service) string { return s.String() })
 	holders := slices.DeleteFunc(slices.Clone(l.L2Announcements.Items), func(o snapshot.L2Announcement) bool {
 		return !slices.Contains(names, o.Service) || !l.nodes[o.Node].Ready
@@ -158,7 +158,7 @@ func (l *links) both(a netip.Addr, says string, holders []snapshot.L2Announcemen
 		who[o.Node] = strings.TrimSuffix(sayHolder(o), ",")
 	}
 	for _, e := range l.entries[a] {
-		if node, is := l.station(e); is && e.Confirmed && len(holders) == 0 {
+		if node, ok := l.station(e); ok && e.Confirmed && len(holders) == 0 {
 			f.Routers, does = append(f.Routers, e.router), "have just answered for"
 			who[node] = fmt.Sprintf("%s (%s) on the link of %s", node, e.MAC, e.router)
 		}
@@ -176,12 +176,12 @@ func (l *links) both(a netip.Addr, says string, holders []snapshot.L2Announcemen
 func (l *links) station(e linkEntry) (name string, node bool) {
 	name = e.MAC
 	for _, o := range e.table {
-		switch of := l.addresses[o.Address]; {
+		switch owner := l.addresses[o.Address]; {
 		case o.Interface != e.Interface || o.MAC != e.MAC:
-		case of != "" && node && of != name:
+		case owner != "" && node && owner != name:
 			return e.MAC, false // a proxy of several
-		case of != "":
-			name, node = of, true
+		case owner != "":
+			name, node = owner, true
 		case !node && l.at[o.Address] == nil && !o.Address.IsLinkLocalUnicast():
 			name = o.Address.String()
 		}
@@ -191,16 +191,16 @@ func (l *links) station(e linkEntry) (name string, node bool) {
 
 // misleads reports whether an entry has another MAC than an announcing node, whose MAC is known on that interface.
 func (l *links) misleads(e linkEntry, holders []snapshot.L2Announcement) bool {
-	known := false
+	found := false
 	for _, o := range e.table {
 		announces := func(by snapshot.L2Announcement) bool { return by.Node == l.addresses[o.Address] }
 		if o.Interface == e.Interface && slices.ContainsFunc(holders, announces) {
-			if known = true; o.MAC == e.MAC {
+			if found = true; o.MAC == e.MAC {
 				return false
 			}
 		}
 	}
-	return known
+	return found
 }
 
 // elsewhere are the findings of an address that routers send to stations that are not to get it, one for
@@ -250,14 +250,14 @@ func (l *links) elsewhere(a netip.Addr, says string, holders []snapshot.L2Announ
 // without is the finding of a Service of policy Local, where no node that announces the address has a
 // ready endpoint. Where nodes announce it by BGP too, packets may come to others.
 func (l *links) without(a netip.Addr, says string, holders []snapshot.L2Announcement) []Finding {
-	for _, of := range l.at[a] {
-		serves := func(o snapshot.L2Announcement) bool { return of.on[o.Node] || of.draining[o.Node] }
-		if of.Local && len(of.on) > 0 && len(holders) > 0 && !slices.ContainsFunc(holders, serves) &&
-			(len(l.entries[a]) > 0 || !l.view.announced(of.Service, a)) {
+	for _, service := range l.at[a] {
+		serves := func(o snapshot.L2Announcement) bool { return service.on[o.Node] || service.draining[o.Node] }
+		if service.Local && len(service.on) > 0 && len(holders) > 0 && !slices.ContainsFunc(holders, serves) &&
+			(len(l.entries[a]) > 0 || !l.view.announced(service.Service, a)) {
 			return []Finding{{Kind: LeaseWithoutEndpoint, State: Active, Announcer: holders[0].Node, Says: fmt.Sprintf(
 				"%s announces %s, and has no ready endpoint of its own: externalTrafficPolicy Local asks for one, "+
 					"and it drops the packets; endpoints are on %s.",
-				sayHolder(holders[0]), says, and(few(slices.Sorted(maps.Keys(of.on)))))}}
+				sayHolder(holders[0]), says, and(few(slices.Sorted(maps.Keys(service.on)))))}}
 		}
 	}
 	return nil

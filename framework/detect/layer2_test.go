@@ -16,8 +16,8 @@ const (
 
 // answering is a snapshot of two nodes. worker1 announces the address of a Service on the link of both routers, as
 // MetalLB says and as the routers' neighbour tables have it.
-func answering(after time.Duration) *world {
-	w := balanced(after).eachNode(func(n *snapshot.Node) { n.Ready = true })
+func answering(elapsed time.Duration) *world {
+	w := balanced(elapsed).eachNode(func(n *snapshot.Node) { n.Ready = true })
 	w.L2Announcements = snapshot.List[snapshot.L2Announcement]{Read: true, Items: []snapshot.L2Announcement{{Service: "default/web", Node: "worker1"}}}
 	w.Services.Items[0].LoadBalancerIPs[0] = addr(arped)
 	for i := range w.Routers {
@@ -35,16 +35,16 @@ func answering(after time.Duration) *world {
 
 // changes makes one change of several.
 func changes[T any](all ...func(*T)) func(*T) {
-	return func(of *T) {
+	return func(target *T) {
 		for _, change := range all {
-			change(of)
+			change(target)
 		}
 	}
 }
 
 func TestLayer2(t *testing.T) {
-	at := func(after time.Duration, all ...func(*world)) snapshot.Snapshot {
-		w := answering(after)
+	at := func(elapsed time.Duration, all ...func(*world)) snapshot.Snapshot {
+		w := answering(elapsed)
 		changes(all...)(w)
 		return w.Snapshot
 	}

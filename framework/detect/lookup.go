@@ -76,8 +76,8 @@ func grouped[T any](items []T, key func(*T) string) func() map[string][]*T {
 	return sync.OnceValue(func() map[string][]*T {
 		all := map[string][]*T{}
 		for i := range items {
-			of := key(&items[i])
-			all[of] = append(all[of], &items[i])
+			name := key(&items[i])
+			all[name] = append(all[name], &items[i])
 		}
 		return all
 	})
@@ -97,8 +97,8 @@ func (l *lookup) podsIn(p netip.Prefix) []snapshot.Pod {
 }
 
 func (l *lookup) proxy(node string) (p snapshot.Proxy, read bool) {
-	if of := l.proxies()[node]; len(of) > 0 {
-		return *of[0], of[0].Read
+	if proxies := l.proxies()[node]; len(proxies) > 0 {
+		return *proxies[0], proxies[0].Read
 	}
 	return p, false
 }
@@ -111,13 +111,13 @@ type flowKey struct {
 
 // flow finds a flow among the entries of a node. Read is false if the node's flows were not read.
 func (l *lookup) flow(node string, f snapshot.Flow) (was snapshot.Flow, there, read bool) {
-	of := l.nats()[node]
-	if len(of) == 0 || !of[0].Flows.Read {
+	nats := l.nats()[node]
+	if len(nats) == 0 || !nats[0].Flows.Read {
 		return was, false, false
 	}
 	if l.flows == nil || l.flowsNode != node {
 		l.flows, l.flowsNode = map[flowKey]snapshot.Flow{}, node
-		for _, g := range slices.Backward(of[0].Flows.Items) { // of equal entries the first
+		for _, g := range slices.Backward(nats[0].Flows.Items) { // of equal entries the first
 			l.flows[flowKey{g.Protocol, g.Source, g.Destination, g.SeenAs}] = g
 		}
 	}

@@ -25,7 +25,7 @@ func TestLostSelector(t *testing.T) {
 	const gone = "active BGPPeer reflectors selects no node by the labels that its spec.peerSelector names (node-role.kubernetes.io/master), and no other object selects one in its place: there is no BGP session of node1 with such a peer."
 	for _, tt := range []struct {
 		name, kubelet string
-		is            []snapshot.NodeSelection
+		selections    []snapshot.NodeSelection
 		want          []string
 	}{
 		{"the label is gone", "v1.24.0", []snapshot.NodeSelection{rack("BGPPeer", "reflectors", "node1"), reflectors()}, []string{gone}},
@@ -44,10 +44,10 @@ func TestLostSelector(t *testing.T) {
 		{"no rack has nodes", "v1.33.1", []snapshot.NodeSelection{rack("CiliumBGPClusterConfig", "a"), rack("BGPAdvertisement", "metallb-system/b", "node1")}, []string{
 			"active CiliumBGPClusterConfig a selects no node by the labels that its spec.nodeSelector names (rack), and no other object selects one in its place: no node has a BGP session by it."}},
 		{name: "no such object", kubelet: "v1.33.1"},
-		{name: "no node", is: []snapshot.NodeSelection{rack("CiliumBGPClusterConfig", "a")}},
+		{name: "no node", selections: []snapshot.NodeSelection{rack("CiliumBGPClusterConfig", "a")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := snapshot.Snapshot{NodeSelections: snapshot.List[snapshot.NodeSelection]{Read: true, Items: tt.is}, Nodes: snapshot.List[snapshot.Node]{Read: true}}
+			s := snapshot.Snapshot{NodeSelections: snapshot.List[snapshot.NodeSelection]{Read: true, Items: tt.selections}, Nodes: snapshot.List[snapshot.Node]{Read: true}}
 			if tt.kubelet != "" {
 				s.Nodes.Items = []snapshot.Node{{Name: "node1", Kubelet: tt.kubelet}}
 			}

@@ -223,7 +223,7 @@ func (a addressing) next(n snapshot.Node) []Finding {
 	}
 	method := cmp.Or(agent.Method, autodetection.FirstFound)
 	to, exits := choice.Addr(), ""
-	if holder, taken := a.holder(n.Name, to); taken {
+	if holder, found := a.holder(n.Name, to); found {
 		exits = fmt.Sprintf("; %s has that address already, so calico-node will exit", holder)
 	}
 	return []Finding{{Kind: NextAddress, State: Latent, Object: Named(n.Name), Announcer: to.String(), Says: fmt.Sprintf(
@@ -348,8 +348,8 @@ func (a addressing) appeared(n snapshot.Node, i snapshot.Interface) (how string,
 		}
 	}
 	for _, first := range a.networks[n.Name] {
-		known := slices.ContainsFunc(n.InternalIPs, func(a netip.Addr) bool { return has(first, a) })
-		if known && first.Index < i.Index {
+		primary := slices.ContainsFunc(n.InternalIPs, func(a netip.Addr) bool { return has(first, a) })
+		if primary && first.Index < i.Index {
 			return fmt.Sprintf("was added after %s (index %d, after %d)", first.Name, i.Index, first.Index), true
 		}
 	}

@@ -76,7 +76,7 @@ func (d RouteOwnership) Reads() []snapshot.Source {
 // active one comes first, and each names its own routers.
 func (d RouteOwnership) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 	vs := newViews(history, x, d.Peering)
-	if !vs.now().known {
+	if !vs.now().rangesKnown {
 		return nil
 	}
 	o := ownership{vs, vs.now(), map[netip.Addr]string{}}
@@ -148,7 +148,7 @@ func (o ownership) lacking(name string, p netip.Prefix, owner string) (lasts tim
 	for i, at := range slices.Backward(o.views) {
 		v := at()
 		r, ok := v.router(name)
-		if !v.known || !ok || !complete(r.Router) {
+		if !v.rangesKnown || !ok || !complete(r.Router) {
 			continue
 		}
 		if v.nodes[owner].UID != node.UID || !v.owns(owner, p) || v.covered(r, p) {
@@ -248,9 +248,9 @@ func (o ownership) harmless(r *router, w *way, p place) bool {
 	if owner, _ := o.now.owner(p.prefix); mesh && o.now.reflects(p.to.name, owner, p.prefix) {
 		return true
 	}
-	for _, of := range r.routing().exactly(p.prefix) {
-		to, ok := o.speaker(r, of)
-		if ok && o.now.owns(to.name, p.prefix) && (mesh || r.routing().uses(p.prefix, of) && (unknown || !r.routing().uses(p.prefix, w))) {
+	for _, other := range r.routing().exactly(p.prefix) {
+		to, ok := o.speaker(r, other)
+		if ok && o.now.owns(to.name, p.prefix) && (mesh || r.routing().uses(p.prefix, other) && (unknown || !r.routing().uses(p.prefix, w))) {
 			return true
 		}
 	}
@@ -405,8 +405,8 @@ func (o ownership) speakers(r *router, p netip.Prefix) (all []speaker) {
 // former returns the name of the removed node that had an address, if its
 // CiliumNode or an earlier snapshot has it.
 func (o ownership) former(a netip.Addr) (name string) {
-	if known, asked := o.formers[a]; asked {
-		return known
+	if answer, asked := o.formers[a]; asked {
+		return answer
 	}
 	defer func() { o.formers[a] = name }()
 	for _, at := range slices.Backward(o.views) {
@@ -425,7 +425,7 @@ func (o ownership) former(a netip.Addr) (name string) {
 
 func (o ownership) formerOwner(p netip.Prefix) string {
 	for _, at := range slices.Backward(o.views) {
-		if owner, ok := at().owner(p); ok && at().known {
+		if owner, ok := at().owner(p); ok && at().rangesKnown {
 			return owner
 		}
 	}

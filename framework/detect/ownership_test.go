@@ -138,7 +138,7 @@ func (w *world) allocate() {
 	}
 }
 
-func after(w *world, seconds float64, change func(*world)) *world {
+func advance(w *world, seconds float64, change func(*world)) *world {
 	c := &world{w.Snapshot}
 	c.Time = w.Time.Add(time.Duration(seconds * float64(time.Second)))
 	c.Nodes.Items = slices.Clone(w.Nodes.Items)
@@ -156,7 +156,7 @@ func after(w *world, seconds float64, change func(*world)) *world {
 
 // then is the next snapshot of a story, some seconds after the one before.
 func then(seconds float64, change func(*world)) func(*world) *world {
-	return func(w *world) *world { return after(w, seconds, change) }
+	return func(w *world) *world { return advance(w, seconds, change) }
 }
 
 func story(w *world, steps ...func(*world) *world) []*world {
@@ -191,7 +191,7 @@ func newcomer(w *world) {
 func removeNode1(w *world) { deleteNode1(w); silentNode1(w) }
 
 func broken(all ...func(*world)) []*world {
-	w := after(incident(true), 0, removeNode1)
+	w := advance(incident(true), 0, removeNode1)
 	changes(all...)(w)
 	return []*world{w}
 }
@@ -270,22 +270,22 @@ func TestRouteOwnership(t *testing.T) {
 
 		{"second form: the Node is deleted and the agent runs on", story(incident(true), then(60, deleteNode1)), append(slices.Clone(stale),
 			"absent-node latent 10.5.115.0/24 owner=master2 announcer=node1 at=tor1,tor2")},
-		{"second form, without history", story(after(incident(true), 0, deleteNode1)), append(slices.Clone(stale),
+		{"second form, without history", story(advance(incident(true), 0, deleteNode1)), append(slices.Clone(stale),
 			"absent-node latent 10.5.115.0/24 owner=master2 announcer=10.4.94.23 at=tor1,tor2")},
-		{"second form, the CiliumNode lingers", story(after(incident(true), 0, deleteNode)), []string{
+		{"second form, the CiliumNode lingers", story(advance(incident(true), 0, deleteNode)), []string{
 			"absent-node latent 10.5.112.0/24 owner=node1 announcer=master1 at=tor1,tor2",
 			swapped[1], swapped[2],
 			"absent-node latent 10.5.115.0/24 owner=master2 announcer=node1 at=tor1,tor2",
 		}},
-		{"second form, fixed version", story(after(incident(false), 0, deleteNode)), []string{"absent-node latent 10.5.112.0/24 owner=node1 announcer=node1 at=tor1,tor2"}},
+		{"second form, fixed version", story(advance(incident(false), 0, deleteNode)), []string{"absent-node latent 10.5.112.0/24 owner=node1 announcer=node1 at=tor1,tor2"}},
 
-		{"remedy: fixed speaker", story(after(incident(false), 0, removeNode1)), nil},
+		{"remedy: fixed speaker", story(advance(incident(false), 0, removeNode1)), nil},
 		{"remedy: static route to the owner", broken(func(w *world) { w.static("10.5.115.0/24", "10.4.94.21", tors...) }), stale},
 		{"remedy: static route on one router only", broken(func(w *world) { w.static("10.5.115.0/24", "10.4.94.21", "tor1") }), append(slices.Clone(stale), "unannounced active 10.5.115.0/24 owner=master2 announcer= at=tor2")},
 		{"remedy: static route to the wrong node", broken(func(w *world) { w.static("10.5.115.0/24", "10.4.94.32", tors...) }), append(slices.Clone(stale), "wrong-announcer latent 10.5.115.0/24 owner=master2 announcer=master1 at=tor1,tor2")},
-		{"remedy: ipam=kubernetes", story(after(incident(true), 0, (*world).allocate)), nil},
-		{"remedy: ipam=kubernetes, after the removal", story(after(after(incident(true), 0, (*world).allocate), 0, removeNode1)), nil},
-		{"no CiliumNodes: Node.spec decides", story(after(incident(true), 0, func(w *world) {
+		{"remedy: ipam=kubernetes", story(advance(incident(true), 0, (*world).allocate)), nil},
+		{"remedy: ipam=kubernetes, after the removal", story(advance(advance(incident(true), 0, (*world).allocate), 0, removeNode1)), nil},
+		{"no CiliumNodes: Node.spec decides", story(advance(incident(true), 0, func(w *world) {
 			w.CiliumNodes.Items = nil
 			w.withdraw("10.5.114.0/24", "tor2")
 		})), []string{"unannounced active 10.5.114.0/24 owner=master2 announcer= at=tor2"}},
@@ -444,9 +444,9 @@ func BenchmarkRouteOwnership(b *testing.B) {
 	w := incident(true)
 	for range int(History / (100 * time.Millisecond)) {
 		history = append(history, w.Snapshot)
-		w = after(w, 0.1, nothing)
+		w = advance(w, 0.1, nothing)
 	}
-	history = append(history, after(w, 0.1, removeNode1).Snapshot)
+	history = append(history, advance(w, 0.1, removeNode1).Snapshot)
 	for b.Loop() {
 		Run([]Detector{RouteOwnership{}}, history)
 	}

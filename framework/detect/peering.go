@@ -118,7 +118,7 @@ func (v *view) aggregated(r *router, p netip.Prefix) (brings, there bool) {
 	if !there || a.cluster {
 		return there, there
 	}
-	for _, o := range v.of(p) {
+	for _, o := range v.owners(p) {
 		for _, address := range v.nodes[o.node].InternalIPs {
 			var narrowest netip.Prefix
 			for q, w := range r.routing().over(netip.PrefixFrom(address, address.BitLen())) {
@@ -206,7 +206,7 @@ func (v *view) unexpected(r *router, node string, p netip.Prefix) string {
 		return noAggregate
 	case !r.Neighbors.Read:
 		return noNeighbors
-	case !r.At.IsZero() && slices.ContainsFunc(v.of(p), func(o origin) bool { return o.node == node && o.since.After(r.At) }):
+	case !r.At.IsZero() && slices.ContainsFunc(v.owners(p), func(o origin) bool { return o.node == node && o.since.After(r.At) }):
 		return tooOld
 	case r.Pods && !v.nodes[node].Ready:
 		return notReady
@@ -417,21 +417,21 @@ func (x *Index) Unjudged() []Gap {
 			})
 		}
 	}
-	if _, read := podRanges(s, Observed); read && !v.known {
+	if _, read := podRanges(s, Observed); read && !v.rangesKnown {
 		why := unknownRanges(s, v.intended)
 		return append(all, Gap{
 			Says: "Routes to pods are not judged, because the nodes' pod ranges are not known: " + why + ".", Reason: why,
 			Open: slices.ContainsFunc(v.routers, func(r *router) bool { return !r.Services }),
 		})
 	}
-	if !v.known {
+	if !v.rangesKnown {
 		return all
 	}
 	return append(all, slices.Concat(each.Of(v.routers, v.unjudgedRanges)...)...)
 }
 
 func (v *view) unjudgedServices() (all []Gap) {
-	for _, of := range []struct {
+	for _, gap := range []struct {
 		addresses    []string
 		says, reason string
 	}{
@@ -441,9 +441,9 @@ func (v *view) unjudgedServices() (all []Gap) {
 		{v.unaskedAddresses(), "Routes to %s of Services are not judged, because the routes of their family were not read of a router.",
 			notFamily},
 	} {
-		if len(of.addresses) > 0 {
-			all = append(all, Gap{Says: fmt.Sprintf(of.says, and(few(of.addresses))), Open: true, Reason: of.reason,
-				Of: strings.Join(of.addresses, ", ")})
+		if len(gap.addresses) > 0 {
+			all = append(all, Gap{Says: fmt.Sprintf(gap.says, and(few(gap.addresses))), Open: true, Reason: gap.reason,
+				Of: strings.Join(gap.addresses, ", ")})
 		}
 	}
 	return all

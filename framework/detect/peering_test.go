@@ -158,9 +158,9 @@ func withoutIPv6(from int, routers ...string) func(*world) {
 
 // unnumbered has the routers know the nodes by link-local addresses alone.
 func unnumbered(w *world) {
-	of := func(a netip.Addr) netip.Addr { return netip.AddrFrom16([16]byte{0xfe, 0x80, 15: a.As4()[3]}) }
-	neighbors(func(n *snapshot.Neighbor) { n.RouterID, n.Address = n.Address, of(n.Address) })(w)
-	paths(func(p *snapshot.Path) { p.Neighbor, p.NextHop = of(p.Neighbor), of(p.NextHop) })(w)
+	linkLocal := func(a netip.Addr) netip.Addr { return netip.AddrFrom16([16]byte{0xfe, 0x80, 15: a.As4()[3]}) }
+	neighbors(func(n *snapshot.Neighbor) { n.RouterID, n.Address = n.Address, linkLocal(n.Address) })(w)
+	paths(func(p *snapshot.Path) { p.Neighbor, p.NextHop = linkLocal(p.Neighbor), linkLocal(p.NextHop) })(w)
 }
 
 func givesDefault(w *world) {
@@ -214,16 +214,16 @@ func TestObservedAnotherTable(t *testing.T) {
 	}
 	const says = "tor1 has accepted routes from "
 	for _, test := range []struct {
-		name string
-		is   *world
-		want bool
+		name    string
+		cluster *world
+		want    bool
 	}{
 		{"the routes are in another table", observed(silenced, accepting(1)), true},
 		{"nothing is announced", observed(silenced, accepting(0)), false},
 		{"the routes are in the RIB", observed(accepting(1)), false},
 		{"the RIB was not read", observed(silenced, accepting(1), func(w *world) { w.Routers[0].Paths = snapshot.List[snapshot.Path]{Error: "refused"} }), false},
 	} {
-		got := slices.ContainsFunc(unjudged(test.is.Snapshot), func(g Gap) bool { return g.Open && strings.HasPrefix(g.Says, says) })
+		got := slices.ContainsFunc(unjudged(test.cluster.Snapshot), func(g Gap) bool { return g.Open && strings.HasPrefix(g.Says, says) })
 		must.Equal(t, test.name, test.want, got)
 	}
 }
@@ -232,8 +232,8 @@ func TestObservedAnotherTable(t *testing.T) {
 func TestObservedVRFs(t *testing.T) {
 	red := func(w *world) { w.at("tor1").VRFs = []string{"blue", "red"} }
 	for name, test := range map[string]struct {
-		is   *world
-		open bool
+		cluster *world
+		open    bool
 	}{
 		"pod ranges are in the default one":        {observed(red), true},
 		"they are not":                             {observed(red, silenced, unpeered), true},
@@ -241,7 +241,7 @@ func TestObservedVRFs(t *testing.T) {
 		"the router is said to get Services alone": {observed(red, onlyServices), false},
 	} {
 		want := Gap{Says: "tor1 has BGP in VRF blue and red, which is not read.", Open: test.open, Reason: anotherVRF, Routers: "tor1"}
-		if got := unjudged(test.is.Snapshot); !slices.Contains(got, want) {
+		if got := unjudged(test.cluster.Snapshot); !slices.Contains(got, want) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
@@ -299,7 +299,7 @@ func TestObservedPeering(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name     string
-		is       *world
+		cluster  *world
 		active   []string // owners
 		unjudged string   // a part of a sentence
 		open     bool     // Gap.Open of all
@@ -410,14 +410,14 @@ func TestObservedPeering(t *testing.T) {
 		{"IPv6 is not announced by any node", observed(dualStack, withoutIPv6(0, tors...)), nil, noPodRangeV6, true},
 		{"neither family is announced by any node", observed(dualStack, silenced), nil, noPodRangeV6, false},
 		{"IPv6 by sessions of its own, and a node without one", observed(dualStack, withoutIPv6(3, tors...), func(w *world) {
-			of := func(a netip.Addr) netip.Addr { return netip.AddrFrom16([16]byte{0xfd, 15: a.As4()[3]}) }
+			toIPv6 := func(a netip.Addr) netip.Addr { return netip.AddrFrom16([16]byte{0xfd, 15: a.As4()[3]}) }
 			paths(func(p *snapshot.Path) {
 				if p.Prefix.Addr().Is6() {
-					p.NextHop, p.Neighbor = of(p.NextHop), of(p.NextHop)
+					p.NextHop, p.Neighbor = toIPv6(p.NextHop), toIPv6(p.NextHop)
 				}
 			})(w)
 			for i, n := range table[:3] {
-				a := of(addr(n.ip))
+				a := toIPv6(addr(n.ip))
 				w.session(0, a.String(), start.Add(-time.Hour))
 				w.session(1, a.String(), start.Add(-time.Hour))
 				w.Nodes.Items[i].InternalIPs = append(w.Nodes.Items[i].InternalIPs, a)
@@ -536,7 +536,7 @@ func TestObservedPeering(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var active []string
-			for _, f := range test.is.run(RouteOwnership{Peering: Observed}) {
+			for _, f := range test.cluster.run(RouteOwnership{Peering: Observed}) {
 				if f.Kind == TwinRange || f.Kind == Unannounced && f.State != Active {
 					t.Errorf("%s", f.ID())
 				}
@@ -549,7 +549,7 @@ func TestObservedPeering(t *testing.T) {
 			}
 			must.Equal(t, "unannounced", test.active, active)
 			says := ""
-			for _, gap := range unjudged(test.is.Snapshot) {
+			for _, gap := range unjudged(test.cluster.Snapshot) {
 				says += gap.Says + "\n"
 				must.Equal(t, gap, test.open, gap.Open)
 			}
@@ -557,7 +557,7 @@ func TestObservedPeering(t *testing.T) {
 				t.Errorf("not judged: %q, want %q", says, test.unjudged)
 			}
 			// Image drift and permissions go by the same rule.
-			history := []snapshot.Snapshot{test.is.Snapshot}
+			history := []snapshot.Snapshot{test.cluster.Snapshot}
 			v := newViews(history, NewIndex(history), Observed).now()
 			for _, n := range table {
 				must.Equal(t, "without a route to "+n.name, slices.Contains(test.active, n.name), len(v.routersWithout(n.name)) > 0)
@@ -577,15 +577,15 @@ func TestObservedNeighbours(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name    string
-		is      *world
+		cluster *world
 		peering Peering
 		want    string
 	}{
 		{"another cluster's range", foreign("10.99.1.0/24"), Observed, ""},
 		{"a range of this cluster, whose owner announces it too", foreign("10.5.112.0/24"), Observed, ""},
-		{"a range of this cluster", &world{after(foreign("10.5.112.0/24"), 0, func(w *world) { w.silence("10.4.94.23", "tor1") }).Snapshot}, Observed, AbsentNode},
-		{"a range of a node that has no session by an address that is known", &world{after(foreign("10.5.112.0/24"), 0, func(w *world) { w.silence("10.4.94.23", tors...) }).Snapshot}, Observed, ""},
-		{"the same, and one of another node", &world{after(foreign("10.5.112.0/24"), 0, func(w *world) {
+		{"a range of this cluster", &world{advance(foreign("10.5.112.0/24"), 0, func(w *world) { w.silence("10.4.94.23", "tor1") }).Snapshot}, Observed, AbsentNode},
+		{"a range of a node that has no session by an address that is known", &world{advance(foreign("10.5.112.0/24"), 0, func(w *world) { w.silence("10.4.94.23", tors...) }).Snapshot}, Observed, ""},
+		{"the same, and one of another node", &world{advance(foreign("10.5.112.0/24"), 0, func(w *world) {
 			w.silence("10.4.94.23", tors...)
 			w.withdraw("10.5.115.0/24", "tor1")
 			w.announce("10.4.94.99", "10.5.115.0/24", "tor1")
@@ -593,7 +593,7 @@ func TestObservedNeighbours(t *testing.T) {
 		{"in a lab there is one cluster", foreign("10.99.1.0/24"), Declared, AbsentNode},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			found := test.is.run(RouteOwnership{Peering: test.peering})
+			found := test.cluster.run(RouteOwnership{Peering: test.peering})
 			must.Equal(t, "found", test.want, each.Joined(found, "", func(f Finding) string { return f.Kind }))
 		})
 	}
@@ -633,7 +633,7 @@ func TestObservedMesh(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]struct {
-		is      *world
+		cluster *world
 		peering Peering
 		wrong   int
 		absent  int
@@ -662,7 +662,7 @@ func TestObservedMesh(t *testing.T) {
 		"a static route to a stranger, of another range": {observed(onLink, static("10.99.0.0/24", "10.4.94.77")), Observed, 0, 0},
 	} {
 		kinds := map[string]int{}
-		for _, f := range test.is.run(RouteOwnership{Peering: test.peering}) {
+		for _, f := range test.cluster.run(RouteOwnership{Peering: test.peering}) {
 			kinds[f.Kind]++
 		}
 		must.Equal(t, name, [2]int{test.wrong, test.absent}, [2]int{kinds[WrongAnnouncer], kinds[AbsentNode]})
@@ -681,9 +681,9 @@ func TestObservedFIB(t *testing.T) {
 		w.static("10.5.112.0/24", "10.4.94.77", "tor1")
 	}
 	for _, test := range []struct {
-		name string
-		is   *world
-		want []string
+		name    string
+		cluster *world
+		want    []string
 	}{
 		{"the FIB discards packets", observed(discards), []string{"active unannounced tor1"}},
 		{"a static route to a stranger, and nothing else", observed(onLink, gone), []string{"active unannounced tor1, tor2", "latent absent-node tor1"}},
@@ -697,7 +697,7 @@ func TestObservedFIB(t *testing.T) {
 		}), nil},
 		{"a dump does not tell which sessions are up", observed(neighbors(func(n *snapshot.Neighbor) { n.State = snapshot.SessionUnknown })), nil},
 	} {
-		must.Equal(t, test.name, test.want, each.Of(test.is.run(RouteOwnership{Peering: Observed}), func(f Finding) string {
+		must.Equal(t, test.name, test.want, each.Of(test.cluster.run(RouteOwnership{Peering: Observed}), func(f Finding) string {
 			return fmt.Sprintf("%s %s %s", f.State, f.Kind, strings.Join(f.Routers, ", "))
 		}))
 	}
@@ -734,11 +734,11 @@ func TestRoutesOfBIRD(t *testing.T) {
 		"of a part":                         {"10.5.112.128/25", "10.4.94.21", onLink, 1},
 		"of BGP, by a gateway that is told": {"10.5.112.0/24", "10.4.94.21", nothing, 0},
 	} {
-		is := observed(func(w *world) {
+		cluster := observed(func(w *world) {
 			w.static(test.prefix, test.via, "tor1")
 			w.at("tor1").Routes.Items[0].Protocol = snapshot.RouteBIRD
 		}, test.link)
-		must.Equal(t, name, test.want, len(is.run(RouteOwnership{Peering: Observed})))
+		must.Equal(t, name, test.want, len(cluster.run(RouteOwnership{Peering: Observed})))
 	}
 }
 
@@ -793,7 +793,7 @@ func TestMovedEndpoint(t *testing.T) {
 // may be any. The node is a second old.
 func TestObservedSessions(t *testing.T) {
 	at := func(seconds float64, established time.Time) *world {
-		return after(observed(), seconds, func(w *world) {
+		return advance(observed(), seconds, func(w *world) {
 			w.withdraw("10.5.112.0/24", tors...)
 			w.Nodes.Items[3].Created = start.Add(-time.Second)
 			neighbors(func(n *snapshot.Neighbor) {

@@ -51,16 +51,16 @@ func (d Permission) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 		return nil
 	}
 	view := newViews(history, x, d.Peering).now()
-	known := map[string]bool{}                       // images
+	hasChart := map[string]bool{}                    // images
 	type group struct{ account, image, node string } // node: of an active finding
 	pods, routers := map[group][]string{}, map[group][]string{}
 	for _, p := range now.PodImages.Items {
 		for _, c := range p.Containers {
-			if _, seen := known[c.Image]; !seen {
-				_, _, of := grants(c.Image)
-				known[c.Image] = of != nil
+			if _, seen := hasChart[c.Image]; !seen {
+				_, _, charts := grants(c.Image)
+				hasChart[c.Image] = charts != nil
 			}
-			if !known[c.Image] || c.Init {
+			if !hasChart[c.Image] || c.Init {
 				continue
 			}
 			g := group{p.Namespace + "/" + p.ServiceAccount, c.Image, ""}
@@ -79,7 +79,7 @@ func (d Permission) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 		if i < 0 {
 			continue // the pod was made after the accounts were read
 		}
-		granted, name, of := grants(g.image)
+		granted, name, charts := grants(g.image)
 		missing := each.Of(against(granted, now.Accounts.Items[i].Permissions, false), sayPermission)
 		if len(missing) == 0 {
 			continue
@@ -87,7 +87,7 @@ func (d Permission) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 		f := Finding{
 			Kind: NotPermitted, State: Latent, Object: Named("ServiceAccount " + g.account + ", " + g.image), Pods: pods[g],
 			Says: fmt.Sprintf("ServiceAccount %s may not %s, which the vendor's %s of %s %s %s: %s %s with it, and may not work after a restart",
-				g.account, and(missing), plural(len(of), "chart", "charts"), name, and(of), plural(len(of), "grants",
+				g.account, and(missing), plural(len(charts), "chart", "charts"), name, and(charts), plural(len(charts), "grants",
 					"all grant"), pods[g][0], others(len(pods[g])-1)+g.image),
 		}
 		if g.node != "" {
@@ -122,29 +122,29 @@ var grantedBy = sync.OnceValue(func() (by map[string]map[string][]snapshot.Permi
 
 // grants returns what all known charts of the minor version of an image grant it, and the name
 // and versions of these. There are none for most images.
-func grants(image string) (rules []snapshot.Permission, name string, of []string) {
+func grants(image string) (rules []snapshot.Permission, name string, charts []string) {
 	name, version := program(image)
 	versions := grantedBy()[name]
 	for _, v := range slices.SortedFunc(maps.Keys(versions), func(a, b string) int { return semver.Compare("v"+a, "v"+b) }) {
 		if semver.MajorMinor("v"+v) != semver.MajorMinor(version) {
 			continue
 		}
-		if of == nil {
+		if charts == nil {
 			rules = versions[v]
 		}
 		rules = against(rules, versions[v], true)
-		of = append(of, v)
+		charts = append(charts, v)
 	}
-	return rules, name, of
+	return rules, name, charts
 }
 
 // program is the program of the table that an image has, and its version; empty if it has none. Rancher's images have
 // the vendor's name with hyphens.
 func program(image string) (name, version string) {
 	ref, _ := snapshot.ParseReference(image)
-	for known := range grantedBy() {
-		if strings.HasSuffix("/"+ref.Name, "/"+known) || path.Base(ref.Name) == "mirrored-"+strings.ReplaceAll(known, "/", "-") {
-			return known, ref.Tag
+	for candidate := range grantedBy() {
+		if strings.HasSuffix("/"+ref.Name, "/"+candidate) || path.Base(ref.Name) == "mirrored-"+strings.ReplaceAll(candidate, "/", "-") {
+			return candidate, ref.Tag
 		}
 	}
 	return "", ""
@@ -159,7 +159,7 @@ func (Permission) Ungranted(s snapshot.Snapshot) (images []string) {
 	for _, p := range s.PodImages.Items {
 		for _, c := range p.Containers {
 			name, _ := program(c.Image)
-			if _, _, of := grants(c.Image); !c.Init && of == nil && cmp.Or(name, programs[c.Name]) != "" {
+			if _, _, charts := grants(c.Image); !c.Init && charts == nil && cmp.Or(name, programs[c.Name]) != "" {
 				images = append(images, c.Image)
 			}
 		}

@@ -64,10 +64,10 @@ func TestPermission(t *testing.T) {
 		}
 	}
 	rule := snapshot.Permission{Groups: []string{"cilium.io"}, Resources: []string{"ciliumbgppeeringpolicies"}, Verbs: []string{"list", "watch"}}
-	in := rule
-	in.Namespace = "kube-system"
-	of := rule
-	of.Names = []string{"one"}
+	namespaced := rule
+	namespaced.Namespace = "kube-system"
+	restricted := rule
+	restricted.Names = []string{"one"}
 	list := rule
 	list.Verbs = []string{"list"}
 	every := snapshot.Permission{Groups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}
@@ -113,8 +113,8 @@ func TestPermission(t *testing.T) {
 		})},
 		{name: "the rule in a role of its own", at: changed(agents("1.19.3", both("1.18.4")), permit(rule))},
 		{name: "everything", at: changed(agents("none", both("1.18.4")), permit(every))},
-		{name: "in one namespace", at: changed(agents("1.19.3", both("1.18.4"), "node1", "node2"), permit(in)), want: []string{latent}},
-		{name: "of one name", at: changed(agents("1.19.3", both("1.18.4"), "node1", "node2"), permit(of)), want: []string{latent}},
+		{name: "in one namespace", at: changed(agents("1.19.3", both("1.18.4"), "node1", "node2"), permit(namespaced)), want: []string{latent}},
+		{name: "of one name", at: changed(agents("1.19.3", both("1.18.4"), "node1", "node2"), permit(restricted)), want: []string{latent}},
 		{name: "list alone", at: changed(agents("1.19.3", both("1.18.4"), "node1", "node2"), permit(list)), want: []string{latent}, says: "may not watch ciliumbgppeeringpolicies.cilium.io,"},
 		{name: "routers that were not read", at: changed(agents("1.19.3", both("1.18.4")), func(s *snapshot.Snapshot) { s.Routers[0].Paths.Read = false }),
 			want: []string{latent}},
@@ -125,8 +125,8 @@ func TestPermission(t *testing.T) {
 			var got []string
 			found := Run([]Detector{Permission{}}, []snapshot.Snapshot{test.at})
 			for _, f := range found {
-				account, of, _ := strings.Cut(f.Object.String(), ", ")
-				text := fmt.Sprintf("%s %s", f.State, of)
+				account, reference, _ := strings.Cut(f.Object.String(), ", ")
+				text := fmt.Sprintf("%s %s", f.State, reference)
 				if f.Owner != "" {
 					text += fmt.Sprintf(" %s %v", f.Owner, f.Routers)
 				}

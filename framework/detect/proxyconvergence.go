@@ -421,12 +421,12 @@ func compare(found map[difference]bool, port servicePort, wants wanted, virtual 
 }
 
 func ofKind(all map[difference]time.Time, kind string) []difference {
-	of := each.Where(slices.Collect(maps.Keys(all)), func(d difference) bool { return d.kind == kind })
-	slices.SortFunc(of, func(a, b difference) int {
+	matches := each.Where(slices.Collect(maps.Keys(all)), func(d difference) bool { return d.kind == kind })
+	slices.SortFunc(matches, func(a, b difference) int {
 		return cmp.Or(cmp.Compare(a.port.service, b.port.service), a.port.address.Compare(b.port.address),
 			cmp.Compare(a.port.protocol, b.port.protocol), a.server.Compare(b.server))
 	})
-	return of
+	return matches
 }
 
 const noSync = "has finished no sync since its start"

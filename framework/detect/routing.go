@@ -60,7 +60,7 @@ func newRouting(r snapshot.Router) *routing {
 			delete(unused, p.Prefix)
 		}
 	}
-	t, known := &routing{router: r, sorted: true, decided: map[netip.Prefix]decision{}}, map[hop]*way{}
+	t, byHop := &routing{router: r, sorted: true, decided: map[netip.Prefix]decision{}}, map[hop]*way{}
 	var originated bart.Lite // by the router itself
 	for i, p := range r.Paths.Items {
 		t.sorted = t.sorted && (i == 0 || comparePrefixes(r.Paths.Items[i-1].Prefix, p.Prefix) <= 0)
@@ -69,7 +69,7 @@ func newRouting(r snapshot.Router) *routing {
 		case !p.Neighbor.IsValid():
 			originated.Insert(p.Prefix)
 		default:
-			t.add(known, i, p.Prefix, hop{p.NextHop, p.Neighbor, snapshot.RouteBGP, p.Internal})
+			t.add(byHop, i, p.Prefix, hop{p.NextHop, p.Neighbor, snapshot.RouteBGP, p.Internal})
 		}
 	}
 	direct := connectedOf(r)
@@ -82,7 +82,7 @@ func newRouting(r snapshot.Router) *routing {
 		d := decision{metric: f.Metric}
 		for _, h := range f.NextHops {
 			if f.Type == snapshot.RouteUnicast {
-				d.ways = append(d.ways, t.add(known, len(r.Paths.Items)+i, f.Prefix, hop{nextHop: h.Address, protocol: f.Protocol}))
+				d.ways = append(d.ways, t.add(byHop, len(r.Paths.Items)+i, f.Prefix, hop{nextHop: h.Address, protocol: f.Protocol}))
 			}
 		}
 		if before, there := t.decided[f.Prefix]; !there || d.metric < before.metric {
@@ -131,12 +131,12 @@ func connectedOf(r snapshot.Router) *bart.Lite {
 	return &all
 }
 
-func (t *routing) add(known map[hop]*way, place int, p netip.Prefix, h hop) *way {
-	w := known[h]
+func (t *routing) add(byHop map[hop]*way, place int, p netip.Prefix, h hop) *way {
+	w := byHop[h]
 	if w == nil {
 		w = &way{hop: h}
 		w.alone = []*way{w}
-		known[h] = w
+		byHop[h] = w
 		t.ways = append(t.ways, w)
 	}
 	w.places = append(w.places, int32(place))

@@ -49,29 +49,29 @@ func (ServiceAddress) Detect(history []snapshot.Snapshot, _ *Index) (findings []
 	history = each.Of(history, noted)
 	now := history[len(history)-1]
 	lost, holders := lostAddresses(history), map[netip.Addr][]snapshot.Service{}
-	for _, of := range now.Services.Items {
-		for _, address := range of.LoadBalancerIPs {
-			if allocator(of) == "" {
+	for _, service := range now.Services.Items {
+		for _, address := range service.LoadBalancerIPs {
+			if allocator(service) == "" {
 				continue
 			}
 			f := Finding{State: Active, Object: Prefix(netip.PrefixFrom(address, address.BitLen()))}
-			if with, port := sharer(holders[address], of); with != "" {
+			if with, port := sharer(holders[address], service); with != "" {
 				f.Kind = SharedAddress
-				f.Says = fmt.Sprintf("%s and %s have %s together, and %s of it: a node gives its packets to one of them.", with, of, address, port)
+				f.Says = fmt.Sprintf("%s and %s have %s together, and %s of it: a node gives its packets to one of them.", with, service, address, port)
 				findings = append(findings, f)
 			}
-			if i := slices.IndexFunc(lost[address], func(l loss) bool { return l.to(of, address) }); i >= 0 {
+			if i := slices.IndexFunc(lost[address], func(l loss) bool { return l.to(service, address) }); i >= 0 {
 				from := lost[address][i]
 				f.Kind = TakenAddress
 				f.Says = fmt.Sprintf("%s has %s, which %s asks for, the older Service, which has no address: "+
-					"clients who use %[2]s for %[3]s reach %[1]s.", of, address, from)
+					"clients who use %[2]s for %[3]s reach %[1]s.", service, address, from)
 				if from.had != nil {
 					f.Says = fmt.Sprintf("%s has %s, which %s had at %s UTC, and has not given back: clients of %[3]s reach %[1]s.",
-						of, address, from, from.had.Time.UTC().Format(time.TimeOnly))
+						service, address, from, from.had.Time.UTC().Format(time.TimeOnly))
 				}
 				findings = append(findings, f)
 			}
-			holders[address] = append(holders[address], of)
+			holders[address] = append(holders[address], service)
 		}
 	}
 	return append(findings, fullPools(now)...)
@@ -103,13 +103,13 @@ func noted(s snapshot.Snapshot) snapshot.Snapshot {
 	if v := controllerRelease(s); v == "" || semver.Compare("v"+v, "v0.13.8") >= 0 {
 		return s
 	}
-	s.Services.Items = each.Of(s.Services.Items, func(of snapshot.Service) snapshot.Service {
+	s.Services.Items = each.Of(s.Services.Items, func(service snapshot.Service) snapshot.Service {
 		for _, pool := range s.AddressPools.Items {
-			if of.Class == "" && slices.ContainsFunc(of.LoadBalancerIPs, pool.Contains) {
-				of.MetalLBPool = pool.Name
+			if service.Class == "" && slices.ContainsFunc(service.LoadBalancerIPs, pool.Contains) {
+				service.MetalLBPool = pool.Name
 			}
 		}
-		return of
+		return service
 	})
 	return s
 }
@@ -126,11 +126,11 @@ func allocator(s snapshot.Service) string {
 }
 
 // sharer is the one of some Services with an address that has the same port of it as another Service.
-func sharer(among []snapshot.Service, of snapshot.Service) (with, port string) {
+func sharer(among []snapshot.Service, service snapshot.Service) (with, port string) {
 	for _, s := range among {
 		for _, p := range s.Ports {
 			same := func(q snapshot.ServicePort) bool { return q.Port == p.Port && q.Protocol == p.Protocol }
-			if allocator(s) == allocator(of) && slices.ContainsFunc(of.Ports, same) {
+			if allocator(s) == allocator(service) && slices.ContainsFunc(service.Ports, same) {
 				return s.String(), fmt.Sprintf("port %d/%s", p.Port, p.Protocol)
 			}
 		}

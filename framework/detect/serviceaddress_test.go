@@ -27,9 +27,9 @@ func balancer(name string, created time.Time, has ...netip.Addr) snapshot.Servic
 	return s
 }
 
-func changed[T any](of T, change func(*T)) T {
-	change(&of)
-	return of
+func changed[T any](value T, change func(*T)) T {
+	change(&value)
+	return value
 }
 
 // asking is the Service with a request that it did not have before.

@@ -76,9 +76,9 @@ func (d ServiceRoute) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 
 // misled is the finding of an address of a Service of policy Local that routers send to nodes without an endpoint.
 // The narrowest route of each router counts. kube-proxy uses terminating endpoints where there is no other.
-func (v *view) misled(of snapshot.Service, address netip.Addr) (f Finding, is bool) {
-	on, draining := v.services()[of.String()].on, v.services()[of.String()].draining
-	if !of.Local || len(on) == 0 || !v.readForRoutes() || !v.announced(of, address) {
+func (v *view) misled(service snapshot.Service, address netip.Addr) (f Finding, found bool) {
+	on, draining := v.services()[service.String()].on, v.services()[service.String()].draining
+	if !service.Local || len(on) == 0 || !v.readForRoutes() || !v.announced(service, address) {
 		return f, false
 	}
 	without := map[string]bool{}
@@ -102,13 +102,13 @@ func (v *view) misled(of snapshot.Service, address netip.Addr) (f Finding, is bo
 	}
 	f.Routers = slices.Compact(f.Routers)
 	f.Kind, f.State, f.Object = NoLocalEndpoint, Active, Prefix(netip.PrefixFrom(address, address.BitLen()))
-	if changed := v.services()[of.String()].changed; v.peering == Observed && v.Age(changed) < announcedWithin {
+	if changed := v.services()[service.String()].changed; v.peering == Observed && v.Age(changed) < announcedWithin {
 		f.State = Pending // an endpoint has come or gone, and routers may not know it yet
 	}
 	nodes := slices.Sorted(maps.Keys(without))
 	f.Says = fmt.Sprintf("%s packets for %s, the address of Service %s, to %s, which %s no ready endpoint of its own: "+
 		"externalTrafficPolicy Local asks for one, and %s the packets; endpoints are on %s.",
-		do(f.Routers, "sends", "send"), address, of, and(few(nodes)), plural(len(nodes), "has", "have"),
+		do(f.Routers, "sends", "send"), address, service, and(few(nodes)), plural(len(nodes), "has", "have"),
 		plural(len(nodes), "it drops", "they drop"), and(few(slices.Sorted(maps.Keys(on)))))
 	return f, len(without) > 0
 }
@@ -128,24 +128,24 @@ func servicesOf(s snapshot.Snapshot) map[string]service {
 	}
 	for _, e := range s.EndpointSlices.Items {
 		name := e.Namespace + "/" + e.Service
-		of, there := all[name]
+		entry, there := all[name]
 		if !there {
 			continue
 		}
-		of.ready = of.ready || len(e.Ready) > 0
-		if e.Changed.After(of.changed) {
-			of.changed = e.Changed
+		entry.ready = entry.ready || len(e.Ready) > 0
+		if e.Changed.After(entry.changed) {
+			entry.changed = e.Changed
 		}
-		if of.on == nil {
-			of.on, of.draining = map[string]bool{}, map[string]bool{}
+		if entry.on == nil {
+			entry.on, entry.draining = map[string]bool{}, map[string]bool{}
 		}
 		for _, node := range e.DrainingNodes {
-			of.draining[node] = true
+			entry.draining[node] = true
 		}
 		for _, node := range e.ReadyNodes {
-			of.on[node] = true
+			entry.on[node] = true
 		}
-		all[name] = of
+		all[name] = entry
 	}
 	return all
 }
@@ -172,8 +172,8 @@ func advertisementsOf(s snapshot.Snapshot) (all []advertisement) {
 }
 
 func (b advertisement) announces(a netip.Addr) bool {
-	after := sort.Search(len(b.Ranges), func(i int) bool { return a.Less(b.Ranges[i].First) })
-	return after > 0 && a.Compare(b.reach[after-1]) <= 0
+	next := sort.Search(len(b.Ranges), func(i int) bool { return a.Less(b.Ranges[i].First) })
+	return next > 0 && a.Compare(b.reach[next-1]) <= 0
 }
 
 // includes reports whether all of a prefix is announced. A wider prefix, such as 10.0.0.0/8, is no aggregate of what
@@ -196,17 +196,17 @@ func (v *view) lacksRoute(service string, address netip.Addr) bool {
 
 // unrouted is lacksRoute without regard to the routers' neighbours.
 func (v *view) unrouted(service string, address netip.Addr) bool {
-	of := v.services()[service]
-	if !v.readForRoutes() || !v.readForFamily(address) || !of.ready || !slices.Contains(of.LoadBalancerIPs, address) {
+	entry := v.services()[service]
+	if !v.readForRoutes() || !v.readForFamily(address) || !entry.ready || !slices.Contains(entry.LoadBalancerIPs, address) {
 		return false
 	}
 	routed, _ := v.hasRoute(address)
-	return v.announced(of.Service, address) && !routed
+	return v.announced(entry.Service, address) && !routed
 }
 
 // announced reports whether a node is to announce an address of a Service.
-func (v *view) announced(of snapshot.Service, address netip.Addr) bool {
-	return slices.ContainsFunc(v.advertised(address), func(b advertisement) bool { return len(b.Nodes) > 0 && b.Serves(of) })
+func (v *view) announced(service snapshot.Service, address netip.Addr) bool {
+	return slices.ContainsFunc(v.advertised(address), func(b advertisement) bool { return len(b.Nodes) > 0 && b.Serves(service) })
 }
 
 // readForRoutes reports whether all was read that lacksRoute asks.
@@ -231,9 +231,9 @@ func (v *view) carried(address netip.Addr) bool {
 }
 
 func (v *view) unaskedAddresses() []string {
-	return v.addressesOf(func(of snapshot.Service, address netip.Addr) bool {
+	return v.addressesOf(func(service snapshot.Service, address netip.Addr) bool {
 		routed, _ := v.hasRoute(address)
-		return v.readForRoutes() && v.carried(address) && !v.readForFamily(address) && v.announced(of, address) && !routed
+		return v.readForRoutes() && v.carried(address) && !v.readForFamily(address) && v.announced(service, address) && !routed
 	})
 }
 
@@ -273,7 +273,7 @@ func (vs views) lackedFor(service string, address netip.Addr) (lasts time.Durati
 // elsewhere, such as a spine's aggregate, does not bring packets to nodes. With Observed an aggregate of what is
 // announced does, if it comes from the cluster; if not, it may, because other racks may announce it. A backup path
 // does not count.
-func (v *view) hasRoute(address netip.Addr) (is, may bool) {
+func (v *view) hasRoute(address netip.Addr) (brings, may bool) {
 	alone, by := netip.PrefixFrom(address, address.BitLen()), v.advertised(address)
 	for _, r := range v.routers {
 		for p, w := range r.routing().over(alone) {
@@ -297,7 +297,7 @@ func (v *view) hasRoute(address netip.Addr) (is, may bool) {
 }
 
 // excluded says of each node that is to announce an address of a Service why it does not.
-func (v *view) excluded(of snapshot.Service, address netip.Addr) []string {
+func (v *view) excluded(service snapshot.Service, address netip.Addr) []string {
 	announce, metalLB := map[string]bool{}, map[string]bool{}
 	for _, b := range v.advertised(address) {
 		for _, node := range b.Nodes {
@@ -318,7 +318,7 @@ func (v *view) excluded(of snapshot.Service, address netip.Addr) []string {
 		if metalLB[name] && node.Excluded {
 			why = append(why, "has the label node.kubernetes.io/exclude-from-external-load-balancers")
 		}
-		if of.Local && !v.services()[of.String()].on[name] {
+		if service.Local && !v.services()[service.String()].on[name] {
 			why = append(why, "has no ready endpoint of its own, which externalTrafficPolicy Local asks for")
 		}
 		inSession := func(r *router) bool {
@@ -340,20 +340,20 @@ func (v *view) excluded(of snapshot.Service, address netip.Addr) []string {
 // all neighbours are told. With policy Local, these are nodes that have an endpoint. A table dump
 // that is older than the Service cannot have it, and an aggregate that may bring it is left open.
 func (v *view) expected(service string, address netip.Addr) bool {
-	of, by := v.services()[service], v.advertised(address)
+	entry, by := v.services()[service], v.advertised(address)
 	if _, may := v.hasRoute(address); may {
 		return false
 	}
 	peers := func(node string) bool {
-		return (!of.Local || of.on[node]) && slices.ContainsFunc(v.routers, func(r *router) bool { return r.peers[node] })
+		return (!entry.Local || entry.on[node]) && slices.ContainsFunc(v.routers, func(r *router) bool { return r.peers[node] })
 	}
 	return slices.ContainsFunc(by, func(b advertisement) bool { return slices.ContainsFunc(b.Nodes, peers) }) &&
 		!slices.ContainsFunc(by, func(b advertisement) bool { return len(b.Peers) > 0 }) &&
-		!slices.ContainsFunc(v.Routers, func(r snapshot.Router) bool { return !r.At.IsZero() && of.Created.After(r.At) })
+		!slices.ContainsFunc(v.Routers, func(r snapshot.Router) bool { return !r.At.IsZero() && entry.Created.After(r.At) })
 }
 
 func (v *view) unjudgedAddresses() []string {
-	return v.addressesOf(func(of snapshot.Service, address netip.Addr) bool {
-		return v.unrouted(of.String(), address) && !v.expected(of.String(), address)
+	return v.addressesOf(func(service snapshot.Service, address netip.Addr) bool {
+		return v.unrouted(service.String(), address) && !v.expected(service.String(), address)
 	})
 }

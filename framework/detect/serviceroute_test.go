@@ -12,9 +12,9 @@ import (
 
 // balanced is a snapshot of two nodes that announce 10.66.128.1, the address of a Service with
 // an endpoint on worker1, to both routers.
-func balanced(after time.Duration) *world {
+func balanced(elapsed time.Duration) *world {
 	w := &world{}
-	w.Time = start.Add(after)
+	w.Time = start.Add(elapsed)
 	w.Nodes.Read, w.Services.Read, w.EndpointSlices.Read, w.BGPAdvertisements.Read = true, true, true, true
 	for _, name := range tors {
 		r := readRouter(name)
@@ -49,8 +49,8 @@ func (w *world) eachNode(change func(*snapshot.Node)) *world {
 
 func TestServiceRoute(t *testing.T) {
 	cordoned := func(n *snapshot.Node) { n.Unschedulable = true }
-	at := func(after time.Duration, all ...func(*world)) snapshot.Snapshot {
-		w := balanced(after)
+	at := func(elapsed time.Duration, all ...func(*world)) snapshot.Snapshot {
+		w := balanced(elapsed)
 		changes(all...)(w)
 		return w.Snapshot
 	}

@@ -66,12 +66,12 @@ func (d SessionReset) Detect(history []snapshot.Snapshot, _ *Index) (findings []
 		}
 	}
 	for _, version := range slices.Sorted(maps.Keys(byVersion)) {
-		if of := byVersion[version]; len(of) > 0 && dropsBFD(version) {
+		if speakers := byVersion[version]; len(speakers) > 0 && dropsBFD(version) {
 			findings = append(findings, Finding{
 				Kind: ResetsAhead, State: Latent, Object: Named("MetalLB " + version),
 				Says: fmt.Sprintf("MetalLB %s resets the BGP sessions of %s with each Service that gets or loses an address, "+
 					"because BGPPeer %s has a BFD profile. 0.14.6 does not.%s",
-					version, and(few(slices.Sorted(maps.Keys(of)))), and(few(profiled(now))), young(now, of)),
+					version, and(few(slices.Sorted(maps.Keys(speakers)))), and(few(profiled(now))), young(now, speakers)),
 			})
 		}
 		if f, there := resetBy(version, resets); there {
@@ -123,18 +123,18 @@ type frrSpeaker struct {
 func frrSpeakers(s snapshot.Snapshot) map[string]frrSpeaker {
 	all := map[string]frrSpeaker{}
 	for _, p := range s.PodImages.Items {
-		of, frr, speaker := frrSpeaker{pod: p.UID, created: p.Created}, false, false
+		entry, frr, speaker := frrSpeaker{pod: p.UID, created: p.Created}, false, false
 		for _, c := range p.Containers {
-			of.restarts += c.Restarts
+			entry.restarts += c.Restarts
 			frr = frr || c.Name == "frr" && !c.Init
 			if ref, err := snapshot.ParseReference(c.Image); c.Name == "speaker" && err == nil &&
 				(path.Base(path.Dir(ref.Name)) == "metallb" || strings.Contains(path.Base(ref.Name), "metallb")) {
 				speaker = true
-				of.version = metalLBRelease(ref.Tag)
+				entry.version = metalLBRelease(ref.Tag)
 			}
 		}
 		if frr && speaker {
-			all[p.Node] = of
+			all[p.Node] = entry
 		}
 	}
 	return all
@@ -166,8 +166,8 @@ func resetsOf(history []snapshot.Snapshot) (all []sessionReset) {
 		}
 		for _, ended := range endedSessions(before, after) {
 			node := nodes[ended.neighbor.Address.String()]
-			by, is := frrSpeakers(before)[node]
-			if is && frrSpeakers(after)[node] == by {
+			by, found := frrSpeakers(before)[node]
+			if found && frrSpeakers(after)[node] == by {
 				all = append(all, sessionReset{ended.router, node, service, by})
 			}
 		}
@@ -238,12 +238,12 @@ func young(s snapshot.Snapshot, speakers map[string]frrSpeaker) string {
 	created, sessions := s.Time.Add(-s.Age(newest.Created)), 0
 	for _, n := range s.Nodes.Items {
 		for _, r := range s.Routers {
-			for _, of := range r.Neighbors.Items {
-				speaker, is := speakers[n.Name]
-				if !is || !slices.Contains(n.InternalIPs, of.Address) || of.State != snapshot.SessionEstablished {
+			for _, neighbor := range r.Neighbors.Items {
+				speaker, found := speakers[n.Name]
+				if !found || !slices.Contains(n.InternalIPs, neighbor.Address) || neighbor.State != snapshot.SessionEstablished {
 					continue
 				}
-				if after := of.Established.Sub(created); after < 0 || after > resetWithin || !speaker.created.Before(newest.Created) {
+				if delay := neighbor.Established.Sub(created); delay < 0 || delay > resetWithin || !speaker.created.Before(newest.Created) {
 					return ""
 				}
 				sessions++

@@ -117,10 +117,10 @@ func (d SNAT) wanted(now *lookup, node string, pod snapshot.Pod, f snapshot.Flow
 	if len(nodes) > 0 && seen.Is4() && !own {
 		return fmt.Sprintf("%s is no address of %s, as that of an egress gateway", seen, node)
 	}
-	of := func(a netip.Addr) int {
+	poolAt := func(a netip.Addr) int {
 		return slices.IndexFunc(now.CalicoPools.Items, func(p snapshot.CalicoPool) bool { return p.CIDR.Contains(a) })
 	}
-	if pool := of(pod.IP); pool >= 0 && now.CalicoPools.Items[pool].NATOutgoing && of(f.Destination.Addr()) < 0 {
+	if pool := poolAt(pod.IP); pool >= 0 && now.CalicoPools.Items[pool].NATOutgoing && poolAt(f.Destination.Addr()) < 0 {
 		return fmt.Sprintf("IPPool %s asks for it (natOutgoing)", now.CalicoPools.Items[pool].Name)
 	}
 	config := ciliumConfig(now.Snapshot)
@@ -357,17 +357,17 @@ func translates(chains map[string][]*snapshot.Rule, f snapshot.Flow) (found snap
 			if depth > maxDepth || !r.Source.Matches(f.Source.Addr()) || !r.Destination.Matches(f.Destination.Addr()) {
 				continue
 			}
-			taken := sure && !r.Conditional // the flow is known to come here and to match
+			matches := sure && !r.Conditional // the flow is known to come here and to match
 			switch {
 			case isTranslation(r.Target) && r.To.IsValid() && r.To != f.SeenAs.Addr():
-			case isTranslation(r.Target) && taken:
+			case isTranslation(r.Target) && matches:
 				rule = r
 				return true
 			case isTranslation(r.Target):
 				maybe = cmp.Or(maybe, r)
-			case r.Target == "ACCEPT" && taken && r.Out == "":
+			case r.Target == "ACCEPT" && matches && r.Out == "":
 				return true
-			case r.Target == "RETURN" && taken && r.Out == "":
+			case r.Target == "RETURN" && matches && r.Out == "":
 				return false
 			case r.Target == "RETURN" && r.Unmarked && !f.Redirected:
 				// What follows is for packets with a mark. kube-proxy sets it on packets
@@ -376,7 +376,7 @@ func translates(chains map[string][]*snapshot.Rule, f snapshot.Flow) (found snap
 			case r.Target == "RETURN": // what follows may not be for this flow
 				sure = false
 			default:
-				if walk(r.Target, taken, depth+1) {
+				if walk(r.Target, matches, depth+1) {
 					return true
 				}
 			}
@@ -396,7 +396,7 @@ const silentFor = flowHistory
 
 // alive reports whether packets of a flow still arrive. That is not known without an earlier
 // snapshot, and where that one lacks the node's flows: a flow is taken for alive then.
-func alive(history []*lookup, node string, f snapshot.Flow) (alive, known bool) {
+func alive(history []*lookup, node string, f snapshot.Flow) (alive, certain bool) {
 	if f.Protocol == "tcp" {
 		return f.Established, true
 	}

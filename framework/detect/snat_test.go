@@ -90,7 +90,9 @@ func TestSNAT(t *testing.T) {
 	const rule = `-A CILIUM_POST_nat -s 10.20.30.32/27 ! -d 10.20.30.0/24 ! -o cilium_+ -m comment --comment \"cilium masquerade non-cluster\" -j MASQUERADE`
 	type change = func(*snapshot.Snapshot)
 	rules := func(all ...snapshot.Rule) change { return func(s *snapshot.Snapshot) { s.NAT[0].Rules.Items = all } }
-	established := func(is bool) change { return func(s *snapshot.Snapshot) { s.NAT[0].Flows.Items[0].Established = is } }
+	established := func(value bool) change {
+		return func(s *snapshot.Snapshot) { s.NAT[0].Flows.Items[0].Established = value }
+	}
 	db := netip.MustParseAddrPort("10.4.40.10:3306")
 	sees := func(remote string) change {
 		return func(s *snapshot.Snapshot) {

@@ -38,13 +38,13 @@ func TestStaleFirewallRules(t *testing.T) {
 		{
 			name: "flushed", file: leftovers, pods: []snapshot.Pod{web},
 			change: func(s string) string {
-				var kept []string
+				var rest []string
 				for line := range strings.Lines(s) {
 					if !strings.Contains(line, "63NCJEV4ZEEHVYFE") && !strings.Contains(line, "A7QCCHKRWXQH2QT2") {
-						kept = append(kept, line)
+						rest = append(rest, line)
 					}
 				}
-				return strings.Join(kept, "")
+				return strings.Join(rest, "")
 			},
 		},
 		{name: "a chain that rejects only what is not marked", file: leftovers, pods: []snapshot.Pod{web},

@@ -148,7 +148,7 @@ func Proxied(namespace, pod string) string {
 }
 
 // Pod returns the name of the pod that such a path asks, and whether it is one.
-func Pod(path, namespace string) (name string, is bool) {
+func Pod(path, namespace string) (name string, found bool) {
 	before, after, _ := strings.Cut(Proxied(namespace, "*"), "*")
 	name, begins := strings.CutPrefix(path, before)
 	name, ends := strings.CutSuffix(name, after)

@@ -153,8 +153,8 @@ func TestPod(t *testing.T) {
 		"/" + Proxied("audit", "nodes-x7k2p"):   "",
 		"/api/v1/namespaces/audit/pods/a/proxy": "",
 	} {
-		if name, is := Pod(path, "audit"); is != (want != "") || is && name != want {
-			t.Errorf("%s: %q, %t; want %q", path, name, is, want)
+		if name, found := Pod(path, "audit"); found != (want != "") || found && name != want {
+			t.Errorf("%s: %q, %t; want %q", path, name, found, want)
 		}
 	}
 }

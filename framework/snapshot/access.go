@@ -78,9 +78,9 @@ func (r Remote) Netns(context.Context) (string, error) { return "", r.err() }
 
 func (r Remote) Path(context.Context, string) (string, error) { return "", r.err() }
 
-// perNode is perName of the nodes; of names the node of an item.
+// perNode is perName of the nodes; nodeOf names the node of an item.
 func perNode[T interface{ parts() []part }](name string, reader func(node string, m Machine) func(context.Context) T,
-	of func(T) string, field func(*Snapshot) *[]T) Source {
+	nodeOf func(T) string, field func(*Snapshot) *[]T) Source {
 	reachable := func(o *opening) (map[string]Machine, error) { return o.nodes() }
 	return perName(name, reachable, func(node string, m Machine) func(context.Context) T {
 		r, remote := m.(Remote)
@@ -89,7 +89,7 @@ func perNode[T interface{ parts() []part }](name string, reader func(node string
 		}
 		return func(ctx context.Context) T {
 			s, err := r.Read(ctx)
-			if items := *field(&s); err == nil && len(items) == 1 && of(items[0]) == node {
+			if items := *field(&s); err == nil && len(items) == 1 && nodeOf(items[0]) == node {
 				return items[0]
 			}
 			if err == nil {

@@ -27,12 +27,12 @@ var calicoBGPConfigurations = customList[calicoBGPConfiguration](calicoGroup.Wit
 
 // calicoDefault is the BGPConfiguration of all nodes, empty if there is none. No other one can name ranges.
 func (c *cluster) calicoDefault(ctx context.Context) (*object[calicoBGPConfiguration], error) {
-	all, err := calicoBGPConfigurations.in(ctx, c)
-	of, there := each.First(all, func(o *object[calicoBGPConfiguration]) bool { return o.name == "default" })
+	all, err := calicoBGPConfigurations.list(ctx, c)
+	config, there := each.First(all, func(o *object[calicoBGPConfiguration]) bool { return o.name == "default" })
 	if !there {
 		return &object[calicoBGPConfiguration]{}, c.absent(ctx, err, calicoBGPConfigurations.resource)
 	}
-	return of, of.err
+	return config, config.err
 }
 
 // calicoAdvertisements are the ranges of LoadBalancer addresses that Calico's nodes are to announce, by the
@@ -40,15 +40,15 @@ func (c *cluster) calicoDefault(ctx context.Context) (*object[calicoBGPConfigura
 // balancers must not use. A node with an endpoint of a Service of policy Local announces its address as well
 // (confd/pkg/backends/calico/routes.go).
 func (c *cluster) calicoAdvertisements(ctx context.Context) ([]BGPAdvertisement, error) {
-	of, err := c.calicoDefault(ctx)
+	config, err := c.calicoDefault(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var all []BGPAdvertisement
-	for _, block := range of.is.Spec.LoadBalancerIPs {
+	for _, block := range config.value.Spec.LoadBalancerIPs {
 		r, err := ParseAddressRange(block.CIDR)
 		if err != nil {
-			return nil, fmt.Errorf("%s: spec.serviceLoadBalancerIPs: %w", of, err)
+			return nil, fmt.Errorf("%s: spec.serviceLoadBalancerIPs: %w", config, err)
 		}
 		b := BGPAdvertisement{Name: "serviceLoadBalancerIPs " + block.CIDR, Speaker: CalicoBGP, Ranges: []AddressRange{r}}
 		if p, err := netip.ParsePrefix(block.CIDR); err == nil && p.Addr().Is4() {
@@ -61,11 +61,11 @@ func (c *cluster) calicoAdvertisements(ctx context.Context) ([]BGPAdvertisement,
 	if len(all) == 0 {
 		return nil, nil
 	}
-	nodes, err := listedNodes.in(ctx, c)
+	nodes, err := listedNodes.list(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	nodes = each.Where(nodes, func(n *object[Node]) bool { return !n.is.Excluded })
+	nodes = each.Where(nodes, func(n *object[Node]) bool { return !n.value.Excluded })
 	announce := slices.Sorted(slices.Values(each.Of(nodes, func(n *object[Node]) string { return n.name })))
 	for i := range all {
 		all[i].Nodes = announce

@@ -76,14 +76,14 @@ var listedBlocks = listed[CalicoBlock]{customAs(calicoGroup.WithResource("ipambl
 	func(a, b CalicoBlock) int { return a.CIDR.Compare(b.CIDR) }}
 
 // blockOf is a block, unless it has been given back.
-func blockOf(o *unstructured.Unstructured, of calicoBlock) (b CalicoBlock, own bool, err error) {
+func blockOf(o *unstructured.Unstructured, block calicoBlock) (b CalicoBlock, own bool, err error) {
 	b.Created = o.GetCreationTimestamp().Time
-	if b.CIDR, err = netip.ParsePrefix(of.Spec.CIDR); err != nil {
+	if b.CIDR, err = netip.ParsePrefix(block.Spec.CIDR); err != nil {
 		err = fmt.Errorf("IPAMBlock %q: spec.cidr: %w", o.GetName(), err)
 	}
-	if node, host := strings.CutPrefix(of.Spec.Affinity, "host:"); host {
+	if node, host := strings.CutPrefix(block.Spec.Affinity, "host:"); host {
 		b.Node = same(node)
 	}
-	b.Lent = of.lent(b)
-	return b, !of.Spec.Deleted, err
+	b.Lent = block.lent(b)
+	return b, !block.Spec.Deleted, err
 }

@@ -42,22 +42,22 @@ func (c *cluster) calicoPeers(ctx context.Context) ([]CalicoPeer, error) {
 	if err != nil || peers == nil {
 		return nil, err
 	}
-	nodes, err := listedNodes.in(ctx, c)
+	nodes, err := listedNodes.list(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	all := make([]CalicoPeer, 0, len(peers))
-	for _, of := range peers {
-		spec := of.is.Spec
-		p := CalicoPeer{Name: of.name, Filters: spec.Filters}
+	for _, peer := range peers {
+		spec := peer.value.Spec
+		p := CalicoPeer{Name: peer.name, Filters: spec.Filters}
 		if spec.PeerIP != "" {
 			if p.Address, err = addressOrPort(spec.PeerIP); err != nil {
-				return nil, fmt.Errorf("%s: spec.peerIP: %w", of, err)
+				return nil, fmt.Errorf("%s: spec.peerIP: %w", peer, err)
 			}
 		}
-		selected, err := of.is.selection(calicoNodes(nodes))
+		selected, err := peer.value.selection(calicoNodes(nodes))
 		if err != nil {
-			return nil, fmt.Errorf("%s: spec.nodeSelector: %w", of, err)
+			return nil, fmt.Errorf("%s: spec.nodeSelector: %w", peer, err)
 		}
 		p.Nodes = selected.Nodes
 		all = append(all, p)

@@ -44,9 +44,9 @@ type calicoPool struct {
 var calicoGroup = schema.GroupVersion{Group: "crd.projectcalico.org", Version: "v1"}
 
 var calicoIPPools = customAs(calicoGroup.WithResource("ippools"), "IPPools",
-	func(o *unstructured.Unstructured, of calicoPool) (p CalicoPool, own bool, err error) {
-		p = CalicoPool{Name: o.GetName(), NotExported: of.Spec.DisableBGPExport, NATOutgoing: of.Spec.NATOutgoing}
-		if p.CIDR, err = netip.ParsePrefix(of.Spec.CIDR); err != nil {
+	func(o *unstructured.Unstructured, pool calicoPool) (p CalicoPool, own bool, err error) {
+		p = CalicoPool{Name: o.GetName(), NotExported: pool.Spec.DisableBGPExport, NATOutgoing: pool.Spec.NATOutgoing}
+		if p.CIDR, err = netip.ParsePrefix(pool.Spec.CIDR); err != nil {
 			err = fmt.Errorf("IPPool %s: spec.cidr: %w", p.Name, err)
 		}
 		return p, true, err

@@ -56,11 +56,11 @@ func (p *selectorParser) next() string {
 }
 
 func (p *selectorParser) takes(word string) bool {
-	is := len(p.words) > 0 && p.words[0] == word
-	if is {
+	matches := len(p.words) > 0 && p.words[0] == word
+	if matches {
 		p.words = p.words[1:]
 	}
-	return is
+	return matches
 }
 
 func (p *selectorParser) expect(word string) {
@@ -118,13 +118,16 @@ func (p *selectorParser) comparison(label string) labelTest {
 	switch operator := p.next(); operator {
 	case "==":
 		value := text()
-		return func(l map[string]string) bool { is, there := l[label]; return there && is == value }
+		return func(l map[string]string) bool { actual, there := l[label]; return there && actual == value }
 	case "!=":
 		value := text()
-		return func(l map[string]string) bool { is, there := l[label]; return !there || is != value }
+		return func(l map[string]string) bool { actual, there := l[label]; return !there || actual != value }
 	case "contains":
 		value := text()
-		return func(l map[string]string) bool { is, there := l[label]; return there && strings.Contains(is, value) }
+		return func(l map[string]string) bool {
+			actual, there := l[label]
+			return there && strings.Contains(actual, value)
+		}
 	case "starts", "ends", "startswith", "endswith":
 		if !strings.HasSuffix(operator, "with") {
 			p.expect("with")
@@ -133,7 +136,7 @@ func (p *selectorParser) comparison(label string) labelTest {
 		if strings.HasPrefix(operator, "ends") {
 			has = strings.HasSuffix
 		}
-		return func(l map[string]string) bool { is, there := l[label]; return there && has(is, value) }
+		return func(l map[string]string) bool { actual, there := l[label]; return there && has(actual, value) }
 	case "in", "not", "notin":
 		if operator == "not" {
 			p.expect("in")
@@ -145,8 +148,8 @@ func (p *selectorParser) comparison(label string) labelTest {
 			p.takes(",")
 		}
 		return func(l map[string]string) bool {
-			is, there := l[label]
-			return (there && slices.Contains(values, is)) == (operator == "in")
+			actual, there := l[label]
+			return (there && slices.Contains(values, actual)) == (operator == "in")
 		}
 	default:
 		if p.err == nil {

@@ -72,8 +72,8 @@ func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertiseme
 	}
 	peerings, err := ciliumBGP(ctx, c, ciliumPeerConfigs)
 	advertisements, err2 := ciliumBGP(ctx, c, ciliumAdvertisements)
-	nodes, err3 := listedNodes.in(ctx, c)
-	services, err4 := listedServices.in(ctx, c)
+	nodes, err3 := listedNodes.list(ctx, c)
+	services, err4 := listedServices.list(ctx, c)
 	pools, err5 := ciliumBGP(ctx, c, ciliumPodPools)
 	if err := failures(err, err2, err3, err4, err5); err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertiseme
 			return advertisement.err
 		}
 		base.Name, base.Speaker = advertisement.name, CiliumBGP
-		for _, entry := range advertisement.is.Spec.Advertisements {
+		for _, entry := range advertisement.value.Spec.Advertisements {
 			more, err := entry.items(base, services, pools, families)
 			if err != nil {
 				return fmt.Errorf("%s: a selector: %w", advertisement, err)
@@ -98,11 +98,11 @@ func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertiseme
 		if config.err != nil {
 			return nil, config.err
 		}
-		announce, err := selectedNodes(nodes, config.is.Spec.NodeSelector)
+		announce, err := selectedNodes(nodes, config.value.Spec.NodeSelector)
 		if err != nil {
 			return nil, fmt.Errorf("%s: spec.nodeSelector: %w", config, err)
 		}
-		peers, nothing := config.is.peerConfigs(), true
+		peers, nothing := config.value.peerConfigs(), true
 		for _, advertisement := range advertisements {
 			families, err := advertised(advertisement, peerings, peers)
 			if err != nil {
@@ -205,14 +205,14 @@ func (e ciliumBGPEntry) addresses(services []*object[Service], families map[stri
 		if err != nil {
 			return nil, nil, err
 		}
-		if !selected || s.is.Class != "" && s.is.Class != ciliumBGPClass {
+		if !selected || s.value.Class != "" && s.value.Class != ciliumBGPClass {
 			continue
 		}
 		to := &shared
-		if s.is.Local {
+		if s.value.Local {
 			to = &alone
 		}
-		for _, address := range s.is.LoadBalancerIPs {
+		for _, address := range s.value.LoadBalancerIPs {
 			if address.Is4() && !families["ipv4"] || address.Is6() && !families["ipv6"] {
 				continue
 			}
@@ -235,7 +235,7 @@ func advertised(
 		if peering.err != nil {
 			return nil, peering.err
 		}
-		for _, family := range peering.is.Spec.Families {
+		for _, family := range peering.value.Spec.Families {
 			selected, err := selects(family.Advertisements, advertisement.labels)
 			if err != nil {
 				return nil, fmt.Errorf("%s: spec.families: %w", peering, err)
@@ -267,10 +267,10 @@ func ciliumBGPList[T any](name string) []listed[T] {
 func ciliumBGP[T any](ctx context.Context, c *cluster, versions []listed[T]) ([]*object[T], error) {
 	var unknown error
 	var asked []*resource
-	for _, of := range versions {
-		all, err := of.in(ctx, c)
+	for _, version := range versions {
+		all, err := version.list(ctx, c)
 		if apierrors.IsNotFound(err) {
-			unknown, asked = err, append(asked, of.resource)
+			unknown, asked = err, append(asked, version.resource)
 			continue
 		}
 		if err == nil { // what absent has found out is of all versions, by the first one
@@ -282,9 +282,9 @@ func ciliumBGP[T any](ctx context.Context, c *cluster, versions []listed[T]) ([]
 }
 
 // selects reports whether a selector selects labels. Without a selector it is false.
-func selects(s *metav1.LabelSelector, of map[string]string) (bool, error) {
+func selects(s *metav1.LabelSelector, labelSet map[string]string) (bool, error) {
 	selector, err := metav1.LabelSelectorAsSelector(s)
-	return err == nil && selector.Matches(labels.Set(of)), err
+	return err == nil && selector.Matches(labels.Set(labelSet)), err
 }
 
 // labelsOf are the labels by which Cilium selects an object: name and namespace are among them.

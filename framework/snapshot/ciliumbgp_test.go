@@ -22,8 +22,8 @@ func TestCiliumAdvertisements(t *testing.T) {
 		}
 		return s
 	}
-	class := func(of string) func(*corev1.Service) {
-		return func(s *corev1.Service) { s.Spec.LoadBalancerClass = &of }
+	class := func(className string) func(*corev1.Service) {
+		return func(s *corev1.Service) { s.Spec.LoadBalancerClass = &className }
 	}
 	services := corev1.ServiceList{Items: []corev1.Service{
 		service("web", "192.0.2.1", nil),
@@ -69,31 +69,31 @@ func TestCiliumAdvertisements(t *testing.T) {
 		return AddressRange{a, a}
 	}
 	shared, alone := []AddressRange{one("192.0.2.3"), one("192.0.2.1")}, []AddressRange{one("192.0.2.2")}
-	of := func(length int, ranges []AddressRange, nodes ...string) BGPAdvertisement {
+	item := func(length int, ranges []AddressRange, nodes ...string) BGPAdvertisement {
 		return BGPAdvertisement{Name: "lab", Speaker: CiliumBGP, Ranges: ranges, Nodes: nodes, AggregationLength: length, Families: []string{"ipv4"}}
 	}
 	to := func(b BGPAdvertisement, families ...string) []BGPAdvertisement {
 		b.Families = families
 		return []BGPAdvertisement{b}
 	}
-	nothing := []BGPAdvertisement{of(0, nil, "a", "b", "c")} // they are configured
+	nothing := []BGPAdvertisement{item(0, nil, "a", "b", "c")} // they are configured
 	silent := BGPAdvertisement{Name: "lab", Speaker: CiliumBGP, Nodes: []string{"a", "b", "c"}, Unselected: true}
 	for _, test := range []struct {
 		name, version, config, peer, entry string
 		want                               []BGPAdvertisement
 	}{
-		{"by a rack", "v2", rack1, peer, users, []BGPAdvertisement{of(0, shared, "a", "b"), of(0, alone, "a", "b")}},
-		{"by every node, of 1.17", "v2alpha1", every, peer, users, []BGPAdvertisement{of(0, shared, "a", "b", "c"), of(0, alone, "a", "b", "c")}},
+		{"by a rack", "v2", rack1, peer, users, []BGPAdvertisement{item(0, shared, "a", "b"), item(0, alone, "a", "b")}},
+		{"by every node, of 1.17", "v2alpha1", every, peer, users, []BGPAdvertisement{item(0, shared, "a", "b", "c"), item(0, alone, "a", "b", "c")}},
 		{
 			"aggregated, but for policy Local", "v2", every, peer,
 			`{"advertisementType":"Service","service":{"addresses":["LoadBalancerIP"],"aggregationLengthIPv4":24},"selector":{"matchLabels":{"for":"users"}}}`,
-			[]BGPAdvertisement{of(24, shared, "a", "b", "c"), of(0, alone, "a", "b", "c")},
+			[]BGPAdvertisement{item(24, shared, "a", "b", "c"), item(0, alone, "a", "b", "c")},
 		},
 		{
 			"aggregated in both families", "v2", every, both,
 			`{"advertisementType":"Service","service":{"addresses":["LoadBalancerIP"],"aggregationLengthIPv4":24,"aggregationLengthIPv6":64},"selector":{"matchLabels":{"io.kubernetes.service.name":"dual"}}}`,
 			func() []BGPAdvertisement {
-				b := of(24, []AddressRange{one("192.0.2.6"), one("2001:db8::6")}, "a", "b", "c")
+				b := item(24, []AddressRange{one("192.0.2.6"), one("2001:db8::6")}, "a", "b", "c")
 				b.AggregationLengthV6 = 64
 				return to(b, "ipv4", "ipv6")
 			}(),
@@ -101,7 +101,7 @@ func TestCiliumAdvertisements(t *testing.T) {
 		{
 			"by the Service's name", "v2", every, peer,
 			`{"advertisementType":"Service","service":{"addresses":["LoadBalancerIP"]},"selector":{"matchLabels":{"io.kubernetes.service.name":"local"}}}`,
-			[]BGPAdvertisement{of(0, alone, "a", "b", "c")},
+			[]BGPAdvertisement{item(0, alone, "a", "b", "c")},
 		},
 		{"without a selector, of no Service", "v2", every, peer, `{"advertisementType":"Service","service":{"addresses":["LoadBalancerIP"]}}`, nothing},
 		{"pod ranges alone", "v2", every, peer, `{"advertisementType":"PodCIDR"}`,
@@ -128,10 +128,10 @@ func TestCiliumAdvertisements(t *testing.T) {
 		{"without a selector, of no pool", "v2", every, peer, `{"advertisementType":"CiliumPodIPPool"}`, nothing},
 		{"cluster IPs alone", "v2", every, peer, `{"advertisementType":"Service","service":{"addresses":["ClusterIP"]},"selector":{"matchLabels":{"for":"users"}}}`, nothing},
 		{"by peers of another configuration", "v2", other, peer, users, []BGPAdvertisement{silent}},
-		{"to IPv6 peers alone", "v2", every, peer6, users, to(of(0, nil, "a", "b", "c"), "ipv6")},
-		{"of both families, to IPv4 peers", "v2", every, peer, dual, []BGPAdvertisement{of(0, []AddressRange{one("192.0.2.6")}, "a", "b", "c")}},
-		{"of both families, to IPv6 peers", "v2", every, peer6, dual, to(of(0, []AddressRange{one("2001:db8::6")}, "a", "b", "c"), "ipv6")},
-		{"of both families, to peers of both", "v2", every, both, dual, to(of(0, []AddressRange{one("192.0.2.6"), one("2001:db8::6")}, "a", "b", "c"), "ipv4", "ipv6")},
+		{"to IPv6 peers alone", "v2", every, peer6, users, to(item(0, nil, "a", "b", "c"), "ipv6")},
+		{"of both families, to IPv4 peers", "v2", every, peer, dual, []BGPAdvertisement{item(0, []AddressRange{one("192.0.2.6")}, "a", "b", "c")}},
+		{"of both families, to IPv6 peers", "v2", every, peer6, dual, to(item(0, []AddressRange{one("2001:db8::6")}, "a", "b", "c"), "ipv6")},
+		{"of both families, to peers of both", "v2", every, both, dual, to(item(0, []AddressRange{one("192.0.2.6"), one("2001:db8::6")}, "a", "b", "c"), "ipv4", "ipv6")},
 	} {
 		must.Equal(t, test.name, test.want, must.Get(read(test.version, test.config, test.peer, test.entry))(t), byValue)
 	}

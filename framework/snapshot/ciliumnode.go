@@ -69,19 +69,19 @@ type ciliumNode struct {
 var listedCiliumNodes = customAs(schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnodes"},
 	"CiliumNodes", ciliumNodeOf)
 
-func ciliumNodeOf(o *unstructured.Unstructured, of ciliumNode) (n CiliumNode, own bool, err error) {
+func ciliumNodeOf(o *unstructured.Unstructured, node ciliumNode) (n CiliumNode, own bool, err error) {
 	n = CiliumNode{Name: o.GetName(), Created: o.GetCreationTimestamp().Time}
-	if n.PodCIDRs, err = parsePrefixes(of.Spec.IPAM.PodCIDRs); err != nil {
+	if n.PodCIDRs, err = parsePrefixes(node.Spec.IPAM.PodCIDRs); err != nil {
 		return n, true, fmt.Errorf("CiliumNode %q: spec.ipam.podCIDRs: %w", n.Name, err)
 	}
-	for _, a := range of.Spec.IPAM.Pools.Allocated {
+	for _, a := range node.Spec.IPAM.Pools.Allocated {
 		pool := AllocatedPool{Name: same(a.Pool)}
 		if pool.CIDRs, err = parsePrefixes(a.CIDRs); err != nil {
 			return n, true, fmt.Errorf("CiliumNode %q: spec.ipam.pools.allocated: %w", n.Name, err)
 		}
 		n.Pools = append(n.Pools, pool)
 	}
-	for _, a := range of.Spec.Addresses {
+	for _, a := range node.Spec.Addresses {
 		if a.Type == string(corev1.NodeInternalIP) {
 			ip, err := netip.ParseAddr(a.IP)
 			if err != nil {

@@ -42,19 +42,19 @@ func (c *cluster) ciliumBGPPolicies(ctx context.Context) ([]BGPAdvertisement, er
 	if err != nil || len(policies) == 0 {
 		return nil, err
 	}
-	nodes, err := listedNodes.in(ctx, c)
-	services, err2 := listedServices.in(ctx, c)
+	nodes, err := listedNodes.list(ctx, c)
+	services, err2 := listedServices.list(ctx, c)
 	pools, err3 := ciliumBGP(ctx, c, ciliumPodPools)
 	if err := failures(err, err2, err3); err != nil {
 		return nil, err
 	}
 	var all []BGPAdvertisement
 	for _, policy := range policies {
-		announce, err := selectedNodes(nodes, policy.is.Spec.NodeSelector)
+		announce, err := selectedNodes(nodes, policy.value.Spec.NodeSelector)
 		if err != nil {
 			return nil, fmt.Errorf("%s: spec.nodeSelector: %w", policy, err)
 		}
-		for _, router := range policy.is.Spec.VirtualRouters {
+		for _, router := range policy.value.Spec.VirtualRouters {
 			items, err := router.advertisements(BGPAdvertisement{Name: policy.name, Speaker: CiliumBGP, Nodes: announce}, services, pools)
 			if err != nil {
 				return nil, fmt.Errorf("%s: a selector: %w", policy, err)

@@ -16,14 +16,14 @@ import (
 )
 
 // customList lists objects of a CustomResourceDefinition that are read as a T.
-func customList[T any](of schema.GroupVersionResource, what string) listed[T] {
-	return customAs(of, what, func(_ *unstructured.Unstructured, is T) (T, bool, error) { return is, true, nil })
+func customList[T any](gvr schema.GroupVersionResource, what string) listed[T] {
+	return customAs(gvr, what, func(_ *unstructured.Unstructured, value T) (T, bool, error) { return value, true, nil })
 }
 
 // customAs lists objects of a CustomResourceDefinition: each is decoded as an S, and read makes a T of it.
-func customAs[S, T any](of schema.GroupVersionResource, what string,
-	read func(o *unstructured.Unstructured, of S) (T, bool, error)) listed[T] {
-	return listing(resource{GroupVersionResource: of, what: what, selectable: true}, func(o *unstructured.Unstructured) (T, bool, error) {
+func customAs[S, T any](gvr schema.GroupVersionResource, what string,
+	read func(o *unstructured.Unstructured, object S) (T, bool, error)) listed[T] {
+	return listing(resource{GroupVersionResource: gvr, what: what, selectable: true}, func(o *unstructured.Unstructured) (T, bool, error) {
 		var spec S
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &spec); err != nil {
 			var none T
@@ -50,19 +50,19 @@ func (c *cluster) absent(ctx context.Context, err error, versions ...*resource) 
 		return err
 	}
 	r := versions[0]
-	if _, known := c.absentees.Load(r); known {
+	if _, found := c.absentees.Load(r); found {
 		return nil
 	}
 	name := r.GroupResource().String()
-	switch definitions, unread := listedDefinitions.in(ctx, c); {
+	switch definitions, unread := listedDefinitions.list(ctx, c); {
 	case unread != nil:
 		return fmt.Errorf("listing %s: the server does not know them, and whether there is a CustomResourceDefinition %s is not known: %w",
 			r.what, name, unread)
 	case slices.ContainsFunc(definitions, func(o *object[string]) bool { return o.name == name }):
-		of := each.Of(versions, func(r *resource) string { return r.Version })
+		names := each.Of(versions, func(r *resource) string { return r.Version })
 		return fmt.Errorf("listing %s: the server does not know %s %s, though there is a CustomResourceDefinition: "+
 			"it has started a moment ago, or serves another version",
-			r.what, name, strings.Join(of, " or "))
+			r.what, name, strings.Join(names, " or "))
 	}
 	c.absentees.Store(r, true)
 	return nil

@@ -62,15 +62,15 @@ const (
 // ParseRules reads one table from what iptables-save prints, in its order.
 func ParseRules(saved, table string) ([]Rule, error) {
 	rules := []Rule{}
-	in := ""
+	section := ""
 	number := 0
 	for line := range strings.Lines(saved) {
 		number++
 		line = strings.TrimSpace(line)
 		if name, ok := strings.CutPrefix(line, "*"); ok {
-			in = name
+			section = name
 		}
-		if in != table || !strings.HasPrefix(line, "-A ") {
+		if section != table || !strings.HasPrefix(line, "-A ") {
 			continue
 		}
 		rule, err := parseRule(line)

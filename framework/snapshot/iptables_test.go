@@ -14,14 +14,14 @@ import (
 var byValue = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}, netip.AddrPort{})
 
 func TestParseRules(t *testing.T) {
-	in := func(s string) Match { return Match{Range: netip.MustParsePrefix(s)} }
+	match := func(s string) Match { return Match{Range: netip.MustParsePrefix(s)} }
 	for _, tt := range []struct {
 		name, line string
 		want       Rule
 	}{
 		{"a jump", `-A FORWARD -d 10.20.65.3/32 -m comment --comment "to POD name:web-1 \"x\"" -j KUBE-POD-FW-A`,
-			Rule{Chain: "FORWARD", Destination: in("10.20.65.3/32"), Target: "KUBE-POD-FW-A", Comment: `to POD name:web-1 "x"`}},
-		{"a plain address", "-A FORWARD -s 10.20.65.3 -j ACCEPT", Rule{Chain: "FORWARD", Source: in("10.20.65.3/32"), Target: "ACCEPT"}},
+			Rule{Chain: "FORWARD", Destination: match("10.20.65.3/32"), Target: "KUBE-POD-FW-A", Comment: `to POD name:web-1 "x"`}},
+		{"a plain address", "-A FORWARD -s 10.20.65.3 -j ACCEPT", Rule{Chain: "FORWARD", Source: match("10.20.65.3/32"), Target: "ACCEPT"}},
 		{"a negated address", "-A FORWARD ! -s 10.20.65.3/32 -j DROP",
 			Rule{Chain: "FORWARD", Source: Match{Range: netip.MustParsePrefix("10.20.65.3/32"), Not: true}, Target: "DROP"}},
 		{"a flag without value before the target", "-A FORWARD -m physdev --physdev-is-bridged -j KUBE-POD-FW-A",
@@ -37,9 +37,9 @@ func TestParseRules(t *testing.T) {
 		{"Calico's natOutgoing", "-A cali-nat-outgoing -m set --match-set cali40masq-ipam-pools src -m set ! --match-set cali40all-ipam-pools dst -j MASQUERADE",
 			Rule{Chain: "cali-nat-outgoing", Target: "MASQUERADE", Conditional: true}},
 		{"SNAT to a range with ports", "-A POSTROUTING -s 10.0.0.0/8 -o eth0 -j SNAT --to-source 192.0.2.1-192.0.2.9:1024-65535",
-			Rule{Chain: "POSTROUTING", Source: in("10.0.0.0/8"), Out: "eth0", Target: "SNAT", To: netip.MustParseAddr("192.0.2.1")}},
+			Rule{Chain: "POSTROUTING", Source: match("10.0.0.0/8"), Out: "eth0", Target: "SNAT", To: netip.MustParseAddr("192.0.2.1")}},
 		{"an option of MASQUERADE", "-A POSTROUTING -s 10.0.0.1 -j MASQUERADE --random-fully",
-			Rule{Chain: "POSTROUTING", Source: in("10.0.0.1/32"), Target: "MASQUERADE"}},
+			Rule{Chain: "POSTROUTING", Source: match("10.0.0.1/32"), Target: "MASQUERADE"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.want.Text = tt.line

@@ -187,11 +187,11 @@ func TestServicesOfNFTables(t *testing.T) {
 	}
 	got := map[string][]netip.AddrPort{}
 	for _, v := range must.Get(nftServices(t.Context(), m))(t) {
-		of := []netip.AddrPort{}
+		endpoints := []netip.AddrPort{}
 		for _, s := range v.Servers {
-			of = append(of, s.Address)
+			endpoints = append(endpoints, s.Address)
 		}
-		got[v.Protocol+" "+v.Address.String()] = of
+		got[v.Protocol+" "+v.Address.String()] = endpoints
 	}
 	at := netip.MustParseAddrPort
 	must.Equal(t, "Services", map[string][]netip.AddrPort{

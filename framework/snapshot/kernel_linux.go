@@ -120,7 +120,7 @@ func interfacesOf(ctx context.Context, m Machine, seen *sightings) ([]Interface,
 
 // flowsOf lists what a node's kernel tracks of IPv4, without what comes from the loopback network.
 func flowsOf(ctx context.Context, m Machine) ([]Flow, error) {
-	if own, is := m.(Own); is {
+	if own, ok := m.(Own); ok {
 		if tracks, err := own.tracks(); !tracks {
 			return nil, err
 		}

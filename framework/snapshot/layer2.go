@@ -51,14 +51,14 @@ const leaseKept = time.Minute
 
 func (c *cluster) l2Announcements(ctx context.Context) ([]L2Announcement, error) {
 	statuses, err := listedL2Statuses.whole(ctx, c)
-	leases, err2 := listedLeases.in(ctx, c)
-	services, err3 := listedServices.in(ctx, c)
+	leases, err2 := listedLeases.list(ctx, c)
+	services, err3 := listedServices.list(ctx, c)
 	if err := failures(err, err2, err3); err != nil {
 		return nil, err
 	}
 	var all []L2Announcement
 	for _, o := range statuses {
-		if s := o.is.Status; s.Node != "" {
+		if s := o.value.Status; s.Node != "" {
 			all = append(all, L2Announcement{Service: s.ServiceNamespace + "/" + s.ServiceName, Node: same(s.Node)})
 		}
 	}
@@ -69,7 +69,7 @@ func (c *cluster) l2Announcements(ctx context.Context) ([]L2Announcement, error)
 	}
 	now := time.Now().Add(c.clockAhead())
 	for _, o := range leases {
-		service, spec := named[o.name], o.is.Spec
+		service, spec := named[o.name], o.value.Spec
 		if service != "" && o.err != nil {
 			return nil, o.err
 		}

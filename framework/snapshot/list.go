@@ -46,7 +46,7 @@ type listed[T any] struct {
 type object[T any] struct {
 	kind, namespace, name string
 	labels                map[string]string // where the resource is selectable
-	is                    T
+	value                 T
 	// err is why it could not be read as a T: a source may be content with its name and labels.
 	err error
 	// other is set if the T's own source leaves it out.
@@ -67,26 +67,26 @@ func (o *object[T]) String() string {
 func listing[O interface {
 	runtime.Object
 	metav1.Object
-}, T any](r resource, read func(O) (is T, own bool, err error)) listed[T] {
+}, T any](r resource, read func(O) (value T, own bool, err error)) listed[T] {
 	r.keep = func(sent runtime.Object) (any, error) {
 		o, ok := sent.(O)
 		if !ok {
 			return nil, fmt.Errorf("the server sent a %T", sent)
 		}
-		is, own, err := read(o)
-		kept := &object[T]{kind: sent.GetObjectKind().GroupVersionKind().Kind, namespace: same(o.GetNamespace()), name: o.GetName(),
-			is: is, err: err, other: !own}
+		value, own, err := read(o)
+		entry := &object[T]{kind: sent.GetObjectKind().GroupVersionKind().Kind, namespace: same(o.GetNamespace()), name: o.GetName(),
+			value: value, err: err, other: !own}
 		if r.selectable {
-			kept.labels = o.GetLabels()
+			entry.labels = o.GetLabels()
 		}
-		return kept, nil
+		return entry, nil
 	}
 	return listed[T]{resource: &r}
 }
 
-// in are the objects of a cluster, in order of namespace and name. Other sources share them: they must not be
+// list returns the objects of a cluster, in order of namespace and name. Other sources share them: they must not be
 // changed.
-func (l listed[T]) in(ctx context.Context, c *cluster) ([]*object[T], error) {
+func (l listed[T]) list(ctx context.Context, c *cluster) ([]*object[T], error) {
 	items, err := c.objects(ctx, l.resource)
 	if err != nil {
 		return nil, err
@@ -102,10 +102,10 @@ func (l listed[T]) in(ctx context.Context, c *cluster) ([]*object[T], error) {
 	return all, nil
 }
 
-// whole is in, but an object that is no T is an error. A cluster that does not know a resource of a
+// whole is list, but an object that is no T is an error. A cluster that does not know a resource of a
 // CustomResourceDefinition has nil.
 func (l listed[T]) whole(ctx context.Context, c *cluster) ([]*object[T], error) {
-	objects, err := l.in(ctx, c)
+	objects, err := l.list(ctx, c)
 	if err != nil && !slices.Contains(builtIn, l.GroupVersion()) {
 		return nil, c.absent(ctx, err, l.resource)
 	}
@@ -126,7 +126,7 @@ func (l listed[T]) items(ctx context.Context, c *cluster) ([]T, error) {
 	all := make([]T, 0, len(objects))
 	for _, o := range objects {
 		if !o.other {
-			all = append(all, o.is)
+			all = append(all, o.value)
 		}
 	}
 	if l.order != nil {
@@ -218,15 +218,15 @@ func (c *cluster) pages(ctx context.Context, r *resource) ([]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		of, err := meta.ListAccessor(page)
+		accessor, err := meta.ListAccessor(page)
 		if err != nil {
 			return nil, fmt.Errorf("the server sent a %T", page)
 		}
 		switch {
 		case options.Continue == "":
-			version = of.GetResourceVersion()
-		case of.GetResourceVersion() != version:
-			return nil, fmt.Errorf("%w: %s and %s", errCutOff, version, of.GetResourceVersion())
+			version = accessor.GetResourceVersion()
+		case accessor.GetResourceVersion() != version:
+			return nil, fmt.Errorf("%w: %s and %s", errCutOff, version, accessor.GetResourceVersion())
 		}
 		if err := meta.EachListItem(page, func(o runtime.Object) error {
 			item, err := r.keep(o)
@@ -235,7 +235,7 @@ func (c *cluster) pages(ctx context.Context, r *resource) ([]any, error) {
 		}); err != nil {
 			return nil, err
 		}
-		if options.Continue = of.GetContinue(); options.Continue == "" {
+		if options.Continue = accessor.GetContinue(); options.Continue == "" {
 			return items, nil
 		}
 	}

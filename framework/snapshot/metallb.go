@@ -153,8 +153,8 @@ var AddressPools = listSource("address pools of MetalLB", listed[AddressPool]{li
 	return cmp.Compare(a.Name, b.Name)
 }}, func(s *Snapshot) *List[AddressPool] { return &s.AddressPools }, nil)
 
-func addressPoolOf(o *unstructured.Unstructured, of ipAddressPool) (p AddressPool, own bool, err error) {
-	spec := of.Spec
+func addressPoolOf(o *unstructured.Unstructured, pool ipAddressPool) (p AddressPool, own bool, err error) {
+	spec := pool.Spec
 	p = AddressPool{
 		Name: o.GetName(), Any: (spec.AutoAssign == nil || *spec.AutoAssign) && spec.ServiceAllocation == nil, Avoids: spec.AvoidBuggyIPs,
 	}
@@ -179,36 +179,36 @@ func (c *cluster) metalLBAdvertisements(ctx context.Context) ([]BGPAdvertisement
 	if err != nil || len(advertisements) == 0 {
 		return nil, err
 	}
-	pools, err := listedPools.in(ctx, c)
-	nodes, err2 := listedNodes.in(ctx, c)
+	pools, err := listedPools.list(ctx, c)
+	nodes, err2 := listedNodes.list(ctx, c)
 	if err := failures(err, err2); err != nil {
 		return nil, err
 	}
 	var all []BGPAdvertisement
-	for _, of := range advertisements {
-		o := of.is
+	for _, advertisement := range advertisements {
+		o := advertisement.value
 		b := BGPAdvertisement{
-			Namespace: of.namespace, Name: of.name, Peers: o.Spec.Peers,
+			Namespace: advertisement.namespace, Name: advertisement.name, Peers: o.Spec.Peers,
 			AggregationLength: o.Spec.Aggregation, AggregationLengthV6: o.Spec.AggregationV6,
 		}
 		for _, pool := range pools {
 			selected, err := anySelects(o.Spec.PoolSelectors, pool.labels)
 			if err != nil {
-				return nil, fmt.Errorf("%s: spec.ipAddressPoolSelectors: %w", of, err)
+				return nil, fmt.Errorf("%s: spec.ipAddressPoolSelectors: %w", advertisement, err)
 			}
 			// Without names and selectors it is of all pools.
 			every := len(o.Spec.Pools) == 0 && len(o.Spec.PoolSelectors) == 0
-			if pool.namespace != of.namespace || !every && !selected && !slices.Contains(o.Spec.Pools, pool.name) {
+			if pool.namespace != advertisement.namespace || !every && !selected && !slices.Contains(o.Spec.Pools, pool.name) {
 				continue
 			}
 			if pool.err != nil {
 				return nil, pool.err
 			}
-			b.Ranges = append(b.Ranges, pool.is.Ranges...)
+			b.Ranges = append(b.Ranges, pool.value.Ranges...)
 		}
 		by, err := selection(nodes, o.nodeSelectors())
 		if err != nil {
-			return nil, fmt.Errorf("%s: spec.nodeSelectors: %w", of, err)
+			return nil, fmt.Errorf("%s: spec.nodeSelectors: %w", advertisement, err)
 		}
 		b.Nodes = by.Nodes
 		all = append(all, b)
@@ -219,9 +219,9 @@ func (c *cluster) metalLBAdvertisements(ctx context.Context) ([]BGPAdvertisement
 	return all, nil
 }
 
-func anySelects(selectors []metav1.LabelSelector, of map[string]string) (bool, error) {
+func anySelects(selectors []metav1.LabelSelector, labelSet map[string]string) (bool, error) {
 	for _, s := range selectors {
-		if selected, err := selects(&s, of); selected || err != nil {
+		if selected, err := selects(&s, labelSet); selected || err != nil {
 			return selected, err
 		}
 	}
@@ -266,10 +266,10 @@ func (p MetalLBPeer) String() string { return p.Namespace + "/" + p.Name }
 var MetalLBPeers = listSource("BGPPeers of MetalLB", metalLBPeers, func(s *Snapshot) *List[MetalLBPeer] { return &s.MetalLBPeers }, nil)
 
 var metalLBPeers = customAs(schema.GroupVersionResource{Group: metalLB.Group, Version: "v1beta2", Resource: "bgppeers"}, "BGPPeers",
-	func(o *unstructured.Unstructured, of struct {
+	func(o *unstructured.Unstructured, peer struct {
 		Spec struct {
 			BFDProfile string `json:"bfdProfile"`
 		} `json:"spec"`
 	}) (MetalLBPeer, bool, error) {
-		return MetalLBPeer{Namespace: o.GetNamespace(), Name: o.GetName(), BFDProfile: of.Spec.BFDProfile}, true, nil
+		return MetalLBPeer{Namespace: o.GetNamespace(), Name: o.GetName(), BFDProfile: peer.Spec.BFDProfile}, true, nil
 	})

@@ -55,8 +55,8 @@ func TestBGPAdvertisements(t *testing.T) {
 	must.Equal(t, "without any", nil, must.Get(read(""))(t))
 	bad := `{"nodeSelectors":[{"matchExpressions":[{"key":"rack","operator":"Is"}]}]}`
 	must.Fail(t, must.Err(read(object("BGPAdvertisement", "x", `{}`, bad))), "BGPAdvertisement metallb-system/x: spec.nodeSelectors")
-	of := must.Get(read(object("BGPAdvertisement", "x", `{}`, `{"aggregationLength":24,"aggregationLengthV6":112,"peers":["tor1"]}`)))(t)[0]
-	must.Equal(t, "aggregated, to one peer", []any{24, 112, []string{"tor1"}}, []any{of.AggregationLength, of.AggregationLengthV6, of.Peers})
+	item := must.Get(read(object("BGPAdvertisement", "x", `{}`, `{"aggregationLength":24,"aggregationLengthV6":112,"peers":["tor1"]}`)))(t)[0]
+	must.Equal(t, "aggregated, to one peer", []any{24, 112, []string{"tor1"}}, []any{item.AggregationLength, item.AggregationLengthV6, item.Peers})
 	for length, want := range map[int]string{0: "192.0.2.9/32", 24: "192.0.2.0/24", 32: "192.0.2.9/32"} {
 		must.Equal(t, length, want, (BGPAdvertisement{AggregationLength: length}).Prefix(at("192.0.2.9")).String())
 	}
@@ -96,7 +96,7 @@ func TestL2Announcements(t *testing.T) {
 		return fmt.Sprintf(`{"kind":"Lease","metadata":{"namespace":"kube-system","name":%q},"spec":{"holderIdentity":%q,"leaseDurationSeconds":15,"renewTime":%q}}`,
 			name, holder, time.Now().Add(-renewed).UTC().Format(metav1.RFC3339Micro))
 	}
-	of := func(service, node, lease string) L2Announcement {
+	announcement := func(service, node, lease string) L2Announcement {
 		return L2Announcement{Service: service, Node: node, Lease: lease}
 	}
 	for name, test := range map[string]struct {
@@ -104,15 +104,15 @@ func TestL2Announcements(t *testing.T) {
 		want    []L2Announcement
 	}{
 		"neither":   {map[string]http.HandlerFunc{leases: list(lease("cilium-operator-resource-lock", "a", 0))}, nil},
-		"MetalLB's": {map[string]http.HandlerFunc{statuses: list(status), leases: list()}, []L2Announcement{of("default/web", "b", "")}},
+		"MetalLB's": {map[string]http.HandlerFunc{statuses: list(status), leases: list()}, []L2Announcement{announcement("default/web", "b", "")}},
 		"Cilium's": {
 			map[string]http.HandlerFunc{leases: list(lease("cilium-l2announce-a-b-c", "a", 70*time.Second), lease("cilium-l2announce-default-web", "", 0))},
-			[]L2Announcement{of("a-b/c", "a", "kube-system/cilium-l2announce-a-b-c")},
+			[]L2Announcement{announcement("a-b/c", "a", "kube-system/cilium-l2announce-a-b-c")},
 		},
 		"one that has ended": {map[string]http.HandlerFunc{leases: list(lease("cilium-l2announce-default-web", "a", 80*time.Second))}, nil},
 		"both": {
 			map[string]http.HandlerFunc{statuses: list(status), leases: list(lease("cilium-l2announce-default-web", "a", 0))},
-			[]L2Announcement{of("default/web", "a", "kube-system/cilium-l2announce-default-web"), of("default/web", "b", "")},
+			[]L2Announcement{announcement("default/web", "a", "kube-system/cilium-l2announce-default-web"), announcement("default/web", "b", "")},
 		},
 	} {
 		test.answers[servicesPath] = protobuf(t, &corev1.ServiceList{Items: []corev1.Service{service("default", "web"), service("a-b", "c")}})

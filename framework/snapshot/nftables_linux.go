@@ -208,18 +208,18 @@ func unreadableSet(answer []byte) string {
 	if err != nil {
 		return ""
 	}
-	of := map[uint16][]byte{}
+	values := map[uint16][]byte{}
 	for _, a := range attributes {
-		of[a.Attr.Type&nl.NLA_TYPE_MASK] = a.Value
+		values[a.Attr.Type&nl.NLA_TYPE_MASK] = a.Value
 	}
-	text := func(attribute uint16) string { return unix.ByteSliceToString(of[attribute]) }
+	text := func(attribute uint16) string { return unix.ByteSliceToString(values[attribute]) }
 	types := []userdata.Type{userdata.NFTNL_UDATA_SET_KEY_TYPEOF, userdata.NFTNL_UDATA_SET_DATA_TYPEOF}
 	crashes := slices.ContainsFunc(types, func(t userdata.Type) bool {
-		kind := tlv(tlv(of[unix.NFTA_SET_USERDATA], byte(t)), 0)
+		kind := tlv(tlv(values[unix.NFTA_SET_USERDATA], byte(t)), 0)
 		return len(kind) == 4 && binary.NativeEndian.Uint32(kind) == valueExpression
 	})
-	family, known := familyNames[answer[0]]
-	if !crashes || !known || text(unix.NFTA_SET_TABLE) == proxyTable {
+	family, ok := familyNames[answer[0]]
+	if !crashes || !ok || text(unix.NFTA_SET_TABLE) == proxyTable {
 		return ""
 	}
 	return family + " " + text(unix.NFTA_SET_TABLE) + " " + text(unix.NFTA_SET_NAME)
@@ -231,9 +231,9 @@ var familyNames = map[byte]string{
 }
 
 // tlv is the value of a type in user data, which are a type, a length and a value each, in a byte, a byte and the value.
-func tlv(data []byte, of byte) []byte {
+func tlv(data []byte, kind byte) []byte {
 	for len(data) >= 2 && len(data) >= 2+int(data[1]) {
-		if data[0] == of {
+		if data[0] == kind {
 			return data[2 : 2+int(data[1])]
 		}
 		data = data[2+int(data[1]):]

@@ -99,8 +99,8 @@ func (s *sightings) note(namespace string, interfaces []Interface, now time.Time
 	s.since = map[sighted]time.Time{} // forgets interfaces that are gone
 	for i := range interfaces {
 		key := sighted{interfaces[i].Name, interfaces[i].Index}
-		since, known := before[key]
-		if !known {
+		since, found := before[key]
+		if !found {
 			since = now
 		}
 		s.since[key], interfaces[i].Since = since, since

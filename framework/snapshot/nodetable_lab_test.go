@@ -56,12 +56,12 @@ func newNode(t testing.TB) string {
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(ns))
 }
 
-func in(path string) Machine {
+func machineIn(path string) Machine {
 	return fakeMachine{netns: func(context.Context) (string, error) { return path, nil }}
 }
 
 func TestNodeTables(t *testing.T) {
-	routes := must.Get(routesOf(t.Context(), in(newNode(t))))(t)
+	routes := must.Get(routesOf(t.Context(), machineIn(newNode(t))))(t)
 	got := each.Of(routes, func(r Route) string { return fmt.Sprint(r) })
 	if len(routes) != 3 {
 		t.Fatalf("routes: %v, want the default, the link and the unreachable one", got)
@@ -76,7 +76,7 @@ func TestNodeTables(t *testing.T) {
 		t.Errorf("unreachable route: %+v", r)
 	}
 	// Our own namespace is not the node's.
-	own := must.Get(routesOf(t.Context(), in("/proc/self/ns/net")))(t)
+	own := must.Get(routesOf(t.Context(), machineIn("/proc/self/ns/net")))(t)
 	if slices.ContainsFunc(own, func(r Route) bool { return r.Type == RouteUnreachable && r.Prefix == routes[2].Prefix }) {
 		t.Errorf("the thread stayed in the node's namespace: %v", own)
 	}
@@ -86,7 +86,7 @@ func TestNodeTables(t *testing.T) {
 func BenchmarkCollectNetns(b *testing.B) {
 	nodes := map[string]Machine{}
 	for i := range 4 {
-		nodes[fmt.Sprintf("node%d", i)] = in(newNode(b))
+		nodes[fmt.Sprintf("node%d", i)] = machineIn(newNode(b))
 	}
 	c := open(b, fakeAccess{api: newAPIServer(b, 30), nodes: nodes}, Nodes, CiliumNodes, Pods, NodeTables)
 	for b.Loop() {
@@ -99,7 +99,7 @@ func BenchmarkCollectNetns(b *testing.B) {
 func TestInterfaces(t *testing.T) {
 	path := newNode(t)
 	var seen sightings
-	read := func() ([]Interface, error) { return interfacesOf(t.Context(), in(path), &seen) }
+	read := func() ([]Interface, error) { return interfacesOf(t.Context(), machineIn(path), &seen) }
 	before := must.Get(read())(t)
 	ns := must.Get(netns.GetFromPath(path))(t)
 	defer ns.Close()

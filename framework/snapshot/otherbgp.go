@@ -38,18 +38,18 @@ var podPolicies = []listed[podPolicy]{
 
 // otherAdvertisements are the nodes that are to announce their Node.spec.podCIDRs by a podPolicy.
 func (c *cluster) otherAdvertisements(ctx context.Context) (all []BGPAdvertisement, err error) {
-	for _, of := range podPolicies {
-		policies, err := of.whole(ctx, c)
+	for _, source := range podPolicies {
+		policies, err := source.whole(ctx, c)
 		if err != nil {
 			return nil, err
 		}
-		nodes, err := listedNodes.in(ctx, c)
+		nodes, err := listedNodes.list(ctx, c)
 		if err != nil && len(policies) > 0 {
 			return nil, err
 		}
 		for _, p := range policies {
-			announcing := slices.DeleteFunc(slices.Clone(nodes), func(n *object[Node]) bool { return !p.is.announces(n.is.PodCIDRs) })
-			names, err := selectedNodes(announcing, &p.is.Spec.NodeSelector)
+			announcing := slices.DeleteFunc(slices.Clone(nodes), func(n *object[Node]) bool { return !p.value.announces(n.value.PodCIDRs) })
+			names, err := selectedNodes(announcing, &p.value.Spec.NodeSelector)
 			if err != nil {
 				return nil, fmt.Errorf("%s: spec.nodeSelector: %w", p, err)
 			}

@@ -115,7 +115,7 @@ func (c *cluster) accounts(ctx context.Context) ([]Account, error) {
 			bound.namespace = b.namespace
 		}
 		for _, a := range accounts {
-			if !slices.ContainsFunc(b.to, func(s rbacv1.Subject) bool { return a.is(s, b.namespace) }) {
+			if !slices.ContainsFunc(b.to, func(s rbacv1.Subject) bool { return a.matches(s, b.namespace) }) {
 				continue
 			}
 			for _, r := range roles[bound] {
@@ -131,7 +131,7 @@ func (c *cluster) accounts(ctx context.Context) ([]Account, error) {
 	}), func(a *Account) Account { return *a }), nil
 }
 
-func (a Account) is(s rbacv1.Subject, namespace string) bool {
+func (a Account) matches(s rbacv1.Subject, namespace string) bool {
 	const all = "system:serviceaccounts"
 	switch s.Kind {
 	case rbacv1.ServiceAccountKind:

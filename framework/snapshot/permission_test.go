@@ -23,28 +23,28 @@ func TestAccounts(t *testing.T) {
 		return []rbacv1.Subject{{Kind: kind, Namespace: namespace, Name: name}}
 	}
 	ref := func(kind, name string) rbacv1.RoleRef { return rbacv1.RoleRef{Kind: kind, Name: name} }
-	in := func(namespace, name string) metav1.ObjectMeta {
+	metadata := func(namespace, name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: namespace, Name: name}
 	}
 	lists := map[string]http.HandlerFunc{
 		"/api/v1/pods": protobuf(t, &corev1.PodList{Items: []corev1.Pod{pod("shop", "cart"), pod("mail", "mx"), pod("mail", "")}}),
 		rbac + "clusterroles": protobufOf(t, rbacv1.SchemeGroupVersion, &rbacv1.ClusterRoleList{Items: []rbacv1.ClusterRole{
-			{ObjectMeta: in("", "reader"), Rules: []rbacv1.PolicyRule{rule("list", "nodes"), {NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}}},
-			{ObjectMeta: in("", "all"), Rules: []rbacv1.PolicyRule{rule("get", "pods")}},
+			{ObjectMeta: metadata("", "reader"), Rules: []rbacv1.PolicyRule{rule("list", "nodes"), {NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}}},
+			{ObjectMeta: metadata("", "all"), Rules: []rbacv1.PolicyRule{rule("get", "pods")}},
 		}}),
 		rbac + "roles": protobufOf(t, rbacv1.SchemeGroupVersion, &rbacv1.RoleList{Items: []rbacv1.Role{
-			{ObjectMeta: in("shop", "reader"), Rules: []rbacv1.PolicyRule{rule("get", "secrets", "key")}},
-			{ObjectMeta: in("mail", "reader"), Rules: []rbacv1.PolicyRule{rule("get", "configmaps")}},
+			{ObjectMeta: metadata("shop", "reader"), Rules: []rbacv1.PolicyRule{rule("get", "secrets", "key")}},
+			{ObjectMeta: metadata("mail", "reader"), Rules: []rbacv1.PolicyRule{rule("get", "configmaps")}},
 		}}),
 		rbac + "clusterrolebindings": protobufOf(t, rbacv1.SchemeGroupVersion, &rbacv1.ClusterRoleBindingList{Items: []rbacv1.ClusterRoleBinding{
-			{ObjectMeta: in("", "cart"), Subjects: to("ServiceAccount", "shop", "cart"), RoleRef: ref("ClusterRole", "reader")},
-			{ObjectMeta: in("", "everyone"), Subjects: to("Group", "", "system:serviceaccounts"), RoleRef: ref("ClusterRole", "all")},
-			{ObjectMeta: in("", "nothing"), Subjects: to("ServiceAccount", "shop", "cart"), RoleRef: ref("ClusterRole", "gone")},
+			{ObjectMeta: metadata("", "cart"), Subjects: to("ServiceAccount", "shop", "cart"), RoleRef: ref("ClusterRole", "reader")},
+			{ObjectMeta: metadata("", "everyone"), Subjects: to("Group", "", "system:serviceaccounts"), RoleRef: ref("ClusterRole", "all")},
+			{ObjectMeta: metadata("", "nothing"), Subjects: to("ServiceAccount", "shop", "cart"), RoleRef: ref("ClusterRole", "gone")},
 		}}),
 		rbac + "rolebindings": protobufOf(t, rbacv1.SchemeGroupVersion, &rbacv1.RoleBindingList{Items: []rbacv1.RoleBinding{
-			{ObjectMeta: in("shop", "cart"), Subjects: to("ServiceAccount", "", "cart"), RoleRef: ref("Role", "reader")},
-			{ObjectMeta: in("mail", "mx"), Subjects: to("User", "", "system:serviceaccount:mail:mx"), RoleRef: ref("ClusterRole", "reader")},
-			{ObjectMeta: in("mail", "shop"), Subjects: to("Group", "", "system:serviceaccounts:shop"), RoleRef: ref("Role", "reader")},
+			{ObjectMeta: metadata("shop", "cart"), Subjects: to("ServiceAccount", "", "cart"), RoleRef: ref("Role", "reader")},
+			{ObjectMeta: metadata("mail", "mx"), Subjects: to("User", "", "system:serviceaccount:mail:mx"), RoleRef: ref("ClusterRole", "reader")},
+			{ObjectMeta: metadata("mail", "shop"), Subjects: to("Group", "", "system:serviceaccounts:shop"), RoleRef: ref("Role", "reader")},
 		}}),
 	}
 	got := must.Get(clusterOf(t, lists).accounts(t.Context()))(t)

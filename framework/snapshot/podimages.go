@@ -90,7 +90,7 @@ func podImagesOf(o *corev1.Pod) PodImages {
 		if name, ok := strings.CutSuffix(owner.Name, "-"+p.Template); ok && owner.Kind == "ReplicaSet" {
 			p.OwnerKind, p.OwnerName = "Deployment", same(name)
 		}
-		if name, is := cronJob(owner.Name, p.Created); is && owner.Kind == "Job" {
+		if name, found := cronJob(owner.Name, p.Created); found && owner.Kind == "Job" {
 			p.OwnerKind, p.OwnerName = "CronJob", same(name)
 		}
 	}
@@ -109,7 +109,7 @@ func podImagesOf(o *corev1.Pod) PodImages {
 
 // cronJob is the CronJob that has made a Job, whose name ends in the minutes since 1970 for which it was
 // scheduled (kubernetes/pkg/controller/cronjob). A pod of it is younger, by a week at most.
-func cronJob(job string, pod time.Time) (name string, is bool) {
+func cronJob(job string, pod time.Time) (name string, found bool) {
 	at := strings.LastIndexByte(job, '-')
 	minutes, err := strconv.ParseInt(job[at+1:], 10, 64)
 	age := pod.Sub(time.Unix(minutes*60, 0))

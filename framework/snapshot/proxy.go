@@ -110,7 +110,7 @@ func (p *Proxy) readNFTables(ctx context.Context, m Machine) (err error) {
 	if p.Mode != NFTables && (p.Mode != "" || len(p.Table) > 0) {
 		return nil
 	}
-	if own, is := m.(Own); is && p.Mode == "" {
+	if own, ok := m.(Own); ok && p.Mode == "" {
 		if has, err := own.has(nfTables); err != nil || !has[0] {
 			return err
 		}

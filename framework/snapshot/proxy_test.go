@@ -61,7 +61,7 @@ func TestWaitsForIPVS(t *testing.T) {
 func TestCalls(t *testing.T) {
 	dump := recordedDump(t)
 	first := func(dump string) Goroutine { return ParseGoroutines(dump)[0] }
-	is := first(dump)
+	want := first(dump)
 	header, rest, _ := strings.Cut(dump, "\n")
 	longer := strings.Replace(header, "]", ", 2 minutes]", 1) + "\n" + rest
 	// with replaces the first line of the first goroutine that begins so.
@@ -82,8 +82,8 @@ func TestCalls(t *testing.T) {
 		"about another Service": {with(asks, asks+"0x7, "), false},
 		"for another function":  {with(asks, "github.com/docker/libnetwork/ipvs.(*Handle).doCmd("), false},
 	} {
-		if got := first(c.dump); got.ID != is.ID || got.Call == "" || (got.Call == is.Call) != c.same || c.dump == dump {
-			t.Errorf("%s: call %q, before %q", name, got.Call, is.Call)
+		if got := first(c.dump); got.ID != want.ID || got.Call == "" || (got.Call == want.Call) != c.same || c.dump == dump {
+			t.Errorf("%s: call %q, before %q", name, got.Call, want.Call)
 		}
 	}
 }

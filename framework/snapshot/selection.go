@@ -39,35 +39,35 @@ var NodeSelections = clusterList("selectors of nodes for BGP", []*resource{
 }, (*cluster).nodeSelections, func(s *Snapshot) *List[NodeSelection] { return &s.NodeSelections }, nil)
 
 func (c *cluster) nodeSelections(ctx context.Context) ([]NodeSelection, error) {
-	nodes, err := listedNodes.in(ctx, c)
+	nodes, err := listedNodes.list(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	all, err := c.calicoSelections(ctx, nodes)
 	configs, err2 := ciliumBGP(ctx, c, ciliumClusterConfigs)
-	policies, err3 := ciliumPolicies.in(ctx, c)
-	advertisements, err4 := listedAdvertisements.in(ctx, c)
+	policies, err3 := ciliumPolicies.list(ctx, c)
+	advertisements, err4 := listedAdvertisements.list(ctx, c)
 	err3, err4 = c.absent(ctx, err3, ciliumPolicies.resource), c.absent(ctx, err4, listedAdvertisements.resource)
 	if err := failures(err, err2, err3, err4); err != nil {
 		return nil, err
 	}
-	add := func(kind, field string, of fmt.Stringer, name string, unread error, selectors ...metav1.LabelSelector) {
+	add := func(kind, field string, owner fmt.Stringer, name string, unread error, selectors ...metav1.LabelSelector) {
 		s, failure := selection(nodes, selectors)
 		if unread = cmp.Or(unread, failure); unread != nil {
-			err = cmp.Or(err, fmt.Errorf("%s: %s: %w", of, field, unread))
+			err = cmp.Or(err, fmt.Errorf("%s: %s: %w", owner, field, unread))
 		}
 		s.Kind, s.Name, s.Field = kind, name, field
 		all = append(all, s)
 	}
 	every := &metav1.LabelSelector{} // where there is none, all are selected
 	for _, o := range configs {
-		add("CiliumBGPClusterConfig", nodeSelector, o, o.name, o.err, *cmp.Or(o.is.Spec.NodeSelector, every))
+		add("CiliumBGPClusterConfig", nodeSelector, o, o.name, o.err, *cmp.Or(o.value.Spec.NodeSelector, every))
 	}
 	for _, o := range policies {
-		add("CiliumBGPPeeringPolicy", nodeSelector, o, o.name, o.err, *cmp.Or(o.is.Spec.NodeSelector, every))
+		add("CiliumBGPPeeringPolicy", nodeSelector, o, o.name, o.err, *cmp.Or(o.value.Spec.NodeSelector, every))
 	}
 	for _, o := range advertisements {
-		add("BGPAdvertisement", "spec.nodeSelectors", o, o.namespace+"/"+o.name, o.err, o.is.nodeSelectors()...)
+		add("BGPAdvertisement", "spec.nodeSelectors", o, o.namespace+"/"+o.name, o.err, o.value.nodeSelectors()...)
 	}
 	slices.SortStableFunc(all, func(a, b NodeSelection) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) })
 	return all, err
@@ -91,8 +91,8 @@ func selection(nodes []*object[Node], selectors []metav1.LabelSelector) (NodeSel
 		}
 		all = append(all, selector)
 	}
-	return selectionBy(nodes, each.Once(names), func(of map[string]string) bool {
-		return slices.ContainsFunc(all, func(s labels.Selector) bool { return s.Matches(labels.Set(of)) })
+	return selectionBy(nodes, each.Once(names), func(labelSet map[string]string) bool {
+		return slices.ContainsFunc(all, func(s labels.Selector) bool { return s.Matches(labels.Set(labelSet)) })
 	}), nil
 }
 
@@ -107,9 +107,9 @@ func selectionBy(nodes []*object[Node], names []string, selects labelTest) NodeS
 	slices.Sort(s.Nodes)
 	for _, name := range names {
 		stays := slices.ContainsFunc(nodes, func(n *object[Node]) bool {
-			of := maps.Clone(n.labels)
-			delete(of, name)
-			return selects(of)
+			rest := maps.Clone(n.labels)
+			delete(rest, name)
+			return selects(rest)
 		})
 		if len(s.Nodes) > 0 && !stays {
 			s.Needs = append(s.Needs, name)
@@ -129,21 +129,21 @@ func (c *cluster) calicoSelections(ctx context.Context, nodes []*object[Node]) (
 		return nil, err
 	}
 	nodes = calicoNodes(nodes)
-	for _, of := range peers {
-		by, err := of.is.selection(nodes)
+	for _, peer := range peers {
+		by, err := peer.value.selection(nodes)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", of, nodeSelector, err)
+			return nil, fmt.Errorf("%s: %s: %w", peer, nodeSelector, err)
 		}
-		by.Kind, by.Name, by.Field, by.Mesh = "BGPPeer", of.name, nodeSelector, mesh
+		by.Kind, by.Name, by.Field, by.Mesh = "BGPPeer", peer.name, nodeSelector, mesh
 		all = append(all, by)
-		if of.is.Spec.PeerSelector == "" {
+		if peer.value.Spec.PeerSelector == "" {
 			continue
 		}
-		to, err := calicoSelection(nodes, of.is.Spec.PeerSelector)
+		to, err := calicoSelection(nodes, peer.value.Spec.PeerSelector)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", of, peerSelector, err)
+			return nil, fmt.Errorf("%s: %s: %w", peer, peerSelector, err)
 		}
-		to.Kind, to.Name, to.Field, to.Mesh, to.Of = "BGPPeer", of.name, peerSelector, mesh, by.Nodes
+		to.Kind, to.Name, to.Field, to.Mesh, to.Of = "BGPPeer", peer.name, peerSelector, mesh, by.Nodes
 		all = append(all, to)
 	}
 	return all, nil
@@ -169,22 +169,22 @@ func calicoSelection(nodes []*object[Node], text string) (NodeSelection, error) 
 
 // calicoMesh reports whether Calico's nodes are peers of each other: by default, but for route reflectors.
 func (c *cluster) calicoMesh(ctx context.Context, nodes []*object[Node]) (bool, error) {
-	of, err := c.calicoDefault(ctx)
+	config, err := c.calicoDefault(ctx)
 	if err != nil {
 		return false, err
 	}
-	reflects := slices.ContainsFunc(nodes, func(n *object[Node]) bool { return n.is.Calico.RouteReflector != "" })
-	return !reflects && (of.is.Spec.Mesh == nil || *of.is.Spec.Mesh), nil
+	reflects := slices.ContainsFunc(nodes, func(n *object[Node]) bool { return n.value.Calico.RouteReflector != "" })
+	return !reflects && (config.value.Spec.Mesh == nil || *config.value.Spec.Mesh), nil
 }
 
 // calicoNodes are the nodes, with the labels that only Calico has of them beside Kubernetes'.
 func calicoNodes(nodes []*object[Node]) (all []*object[Node]) {
 	for _, n := range nodes {
-		of := *n
-		of.labels = map[string]string{}
-		maps.Copy(of.labels, n.is.Calico.Labels)
-		maps.Copy(of.labels, n.labels)
-		all = append(all, &of)
+		node := *n
+		node.labels = map[string]string{}
+		maps.Copy(node.labels, n.value.Calico.Labels)
+		maps.Copy(node.labels, n.labels)
+		all = append(all, &node)
 	}
 	return all
 }

@@ -208,9 +208,9 @@ const ListWithin = 5 * time.Minute
 // Allow bounds one answer by at least a time, for a cluster and routers that are far away, or whose requests are
 // limited. One answer is all that a router says, or a page of a list of the API server, which may have hundreds. It
 // holds for these sources; none: for all.
-func (c *Collector) Allow(within time.Duration, of ...Source) {
+func (c *Collector) Allow(within time.Duration, sources ...Source) {
 	for _, s := range c.sources {
-		if len(of) > 0 && !slices.ContainsFunc(of, func(o Source) bool { return o.kind == s.kind }) {
+		if len(sources) > 0 && !slices.ContainsFunc(sources, func(o Source) bool { return o.kind == s.kind }) {
 			continue
 		}
 		s.usual = max(s.usual, within)
@@ -219,7 +219,7 @@ func (c *Collector) Allow(within time.Duration, of ...Source) {
 		}
 		s.within = s.usual
 	}
-	if c.cluster != nil && len(of) == 0 {
+	if c.cluster != nil && len(sources) == 0 {
 		c.cluster.pageWithin = within
 	}
 }

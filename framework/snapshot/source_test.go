@@ -213,7 +213,7 @@ func TestOnly(t *testing.T) {
 			if slices.Contains(ofAll, name) || v.Field(i).IsZero() {
 				continue
 			}
-			if other, taken := parts[name]; taken {
+			if other, found := parts[name]; found {
 				t.Errorf("%s is of %s, and of %s", name, other, source)
 			}
 			parts[name] = source.String()
@@ -261,19 +261,19 @@ func BenchmarkCollect(b *testing.B) {
 	}
 }
 
-type ribOnly struct{ is bool }
+type ribOnly struct{ value bool }
 
 func (ribOnly) RIB(context.Context) ([]Path, error)           { return nil, nil }
 func (ribOnly) FIB(context.Context) ([]Route, error)          { return nil, errors.New("refused") }
 func (ribOnly) Neighbors(context.Context) ([]Neighbor, error) { return nil, nil }
-func (r ribOnly) Describe(to *Router)                         { to.RIBOnly = r.is }
+func (r ribOnly) Describe(to *Router)                         { to.RIBOnly = r.value }
 
 // A FIB that cannot be read is not among what is unavailable, and one that could be is.
 func TestRIBOnly(t *testing.T) {
-	for is, want := range map[bool][]Missing{true: nil, false: {{"FIB of tor1", "refused"}}} {
-		r := routerReader("tor1", ribOnly{is})(t.Context())
+	for value, want := range map[bool][]Missing{true: nil, false: {{"FIB of tor1", "refused"}}} {
+		r := routerReader("tor1", ribOnly{value})(t.Context())
 		s := Snapshot{Sources: []Asked{{Name: Routers.String()}}, Routers: []Router{r}}
-		must.Equal(t, is, want, s.Unavailable())
-		must.Equal(t, is, false, r.Routes.Read)
+		must.Equal(t, value, want, s.Unavailable())
+		must.Equal(t, value, false, r.Routes.Read)
 	}
 }

@@ -165,12 +165,12 @@ func Changes(before, after Snapshot) []Change {
 			}
 		}
 	}
-	was, is := before.said(nodes, unavailable), after.said(nodes, unavailable)
-	places := maps.Clone(was)
-	maps.Copy(places, is)
+	earlier, later := before.said(nodes, unavailable), after.said(nodes, unavailable)
+	places := maps.Clone(earlier)
+	maps.Copy(places, later)
 	var all []Change
 	for key := range places {
-		if from, to := was[key], is[key]; from != to {
+		if from, to := earlier[key], later[key]; from != to {
 			all = append(all, Change{At: after.Time, Layer: key.layer, Where: key.where, Object: key.object, From: from, To: to})
 		}
 	}

@@ -89,7 +89,7 @@ func ParseReference(image string) (Reference, error) {
 
 // IsOf reports whether it is an image of a program, by the end of its project's own name, such as cilium/cilium. Rancher and Bitnami
 // write hyphens in the place of slashes: own is false for their builds.
-func (r Reference) IsOf(program string) (is, own bool) {
+func (r Reference) IsOf(program string) (matches, own bool) {
 	hyphens := strings.ReplaceAll(program, "/", "-")
 	base := strings.TrimPrefix(strings.TrimPrefix(path.Base(r.Name), "mirrored-"), "hardened-")
 	own = strings.HasSuffix("/"+r.Name, "/"+program)

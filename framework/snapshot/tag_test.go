@@ -82,8 +82,8 @@ func TestClusterImages(t *testing.T) {
 		{ObjectMeta: owned("Node", "worker1", nil)},
 		{ObjectMeta: owned("Job", "backup-29712345", nil)}, {ObjectMeta: owned("Job", "import-20260101", nil)},
 	}}
-	for i, after := range []time.Duration{time.Hour, 0} {
-		pods.Items[3+i].CreationTimestamp = metav1.NewTime(time.Unix(29712345*60, 0).Add(after))
+	for i, age := range []time.Duration{time.Hour, 0} {
+		pods.Items[3+i].CreationTimestamp = metav1.NewTime(time.Unix(29712345*60, 0).Add(age))
 	}
 	apps := appsv1.SchemeGroupVersion
 	c := clusterOf(t, map[string]http.HandlerFunc{

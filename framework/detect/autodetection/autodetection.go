@@ -113,13 +113,13 @@ func matcher(patterns []string) (*regexp.Regexp, error) {
 // filtered.go over GetInterfaces of interfaces.go, whose loop runs in reverse
 // "to maintain behavior with older versions". That is why the newest wins.
 func enumerate(h Host, include, exclude []string, cidrs []netip.Prefix) (netip.Prefix, error) {
-	in, err := matcher(include)
-	out, err2 := matcher(exclude)
+	includes, err := matcher(include)
+	excludes, err2 := matcher(exclude)
 	if err := cmp.Or(err, err2); err != nil {
 		return netip.Prefix{}, err
 	}
 	for _, i := range slices.Backward(h.Interfaces) {
-		if len(include) > 0 && !in.MatchString(i.Name) || len(exclude) > 0 && out.MatchString(i.Name) {
+		if len(include) > 0 && !includes.MatchString(i.Name) || len(exclude) > 0 && excludes.MatchString(i.Name) {
 			continue
 		}
 		for _, a := range i.Addresses {
@@ -149,7 +149,7 @@ func reach(h Host, destination string) (netip.Prefix, error) {
 	if err != nil {
 		return netip.Prefix{}, fmt.Errorf("finding the source address for %s: %w", to, err)
 	}
-	if a := held(h, source); a.IsValid() {
+	if a := subnetOf(h, source); a.IsValid() {
 		return a, nil
 	}
 	return netip.Prefix{}, fmt.Errorf("%w: no interface has the address %s that reaches %s", ErrNone, source, to)
@@ -163,7 +163,7 @@ func internalIP(h Host) (netip.Prefix, error) {
 		if !a.Is4() {
 			continue
 		}
-		if own := held(h, a); own.IsValid() {
+		if own := subnetOf(h, a); own.IsValid() {
 			return own, nil
 		}
 		return netip.Prefix{}, fmt.Errorf("%w: no interface has the InternalIP %s", ErrNone, a)
@@ -171,8 +171,8 @@ func internalIP(h Host) (netip.Prefix, error) {
 	return netip.Prefix{}, fmt.Errorf("%w: the Node has no InternalIP", ErrNone)
 }
 
-// held is an address with the length of its subnet; invalid if no interface has it.
-func held(h Host, address netip.Addr) netip.Prefix {
+// subnetOf is an address with the length of its subnet; invalid if no interface has it.
+func subnetOf(h Host, address netip.Addr) netip.Prefix {
 	for _, i := range slices.Backward(h.Interfaces) {
 		for _, a := range i.Addresses {
 			if a.Addr() == address {

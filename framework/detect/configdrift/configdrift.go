@@ -156,11 +156,11 @@ func (c comparison) set(key string) Drift {
 			setTo, after.with(key), c.to.config[after.with(key)], c.to.Version, after.conflict)
 	case after.key == key && after.bad:
 		d.Kind = BadValue
-		is := "not of type " + n.Type
+		flaw := "not of type " + n.Type
 		if kindOf(n.Type) == "" {
-			is = "none of " + strings.ReplaceAll(strings.Join(words(key, c.to.Version), ", "), "?", "")
+			flaw = "none of " + strings.ReplaceAll(strings.Join(words(key, c.to.Version), ", "), "?", "")
 		}
-		d.Says = fmt.Sprintf("%s, which is %s%s.", setTo, is, c.change(before, after))
+		d.Says = fmt.Sprintf("%s, which is %s%s.", setTo, flaw, c.change(before, after))
 	case !wasRead && c.from.Keys[key].Type == OfChart:
 		return Drift{} // a container of the chart read it
 	case !wasRead:

@@ -304,8 +304,8 @@ func TestDetector(t *testing.T) {
 	config := native("masquerade", "false", "native-routing-cidr", "10.20.30.0/24")
 	d := Detector{Before: Setup{"1.8.1", config}, Version: "1.11.1", ConfigMap: "kube-system/cilium-config"}
 	with := func(data map[string]string) []snapshot.Snapshot {
-		is := []snapshot.ConfigMap{{Namespace: "kube-system", Name: "cilium-config", Data: data}}
-		return []snapshot.Snapshot{{ConfigMaps: snapshot.List[snapshot.ConfigMap]{Read: true, Items: is}}}
+		configMaps := []snapshot.ConfigMap{{Namespace: "kube-system", Name: "cilium-config", Data: data}}
+		return []snapshot.Snapshot{{ConfigMaps: snapshot.List[snapshot.ConfigMap]{Read: true, Items: configMaps}}}
 	}
 	look := func(history []snapshot.Snapshot) []detect.Finding { return detect.Run([]detect.Detector{d}, history) }
 	expect := func(data map[string]string, want ...string) {

@@ -83,8 +83,8 @@ var retiredKeys = map[string]retired{
 // names returns the names of a key's setting, the newest first.
 func names(key string) []string {
 	now := cmp.Or(retiredKeys[key].now, key)
-	of := func(old string) bool { return retiredKeys[old].now == now }
-	return append([]string{now}, each.Where(slices.Sorted(maps.Keys(retiredKeys)), of)...)
+	sameSetting := func(old string) bool { return retiredKeys[old].now == now }
+	return append([]string{now}, each.Where(slices.Sorted(maps.Keys(retiredKeys)), sameSetting)...)
 }
 
 // inNewWords is the value of a key in the words of the setting's new name; NotKnown if it has none.
@@ -158,13 +158,13 @@ func (s configured) lacksCIDR() (key string, lacks bool) {
 	if _, read := s.option(key); !read {
 		key = "native-routing-cidr"
 	}
-	is := func(key, value string) bool { return s.inForce(key).value == value }
-	native := inNewWords("tunnel", s.inForce("tunnel").value) == "native" || is("routing-mode", "native")
-	cloud := is("ipam", "eni") || is("ipam", "alibabacloud")
-	agent := is("enable-ip-masq-agent", "true") && reached(s.Version, "1.15.0")
-	ipv4 := is("enable-ipv4", "true") && !is("disable-ipv4", "true")
-	masquerades := is("masquerade", "true") || is("enable-ipv4-masquerade", "true")
-	return key, native && ipv4 && masquerades && !cloud && !agent && is(key, "")
+	equals := func(key, value string) bool { return s.inForce(key).value == value }
+	native := inNewWords("tunnel", s.inForce("tunnel").value) == "native" || equals("routing-mode", "native")
+	cloud := equals("ipam", "eni") || equals("ipam", "alibabacloud")
+	agent := equals("enable-ip-masq-agent", "true") && reached(s.Version, "1.15.0")
+	ipv4 := equals("enable-ipv4", "true") && !equals("disable-ipv4", "true")
+	masquerades := equals("masquerade", "true") || equals("enable-ipv4-masquerade", "true")
+	return key, native && ipv4 && masquerades && !cloud && !agent && equals(key, "")
 }
 
 // idle matches what the vendor says of a deprecated key that has no effect any more: its default holds.

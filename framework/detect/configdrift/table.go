@@ -236,12 +236,12 @@ type minorNote struct {
 
 // notes returns the notes about a key of the minors after one version, up to the minor of
 // another one, in order. If the first version is empty, the notes begin with the table.
-func (t *Table) notes(after, upTo, key string) []minorNote {
+func (t *Table) notes(from, upTo, key string) []minorNote {
 	var all []minorNote
 	seen := ""
 	for _, r := range t.references {
 		at := minor(r.Version)
-		if at == seen || after != "" && byNumber(at, minor(after)) <= 0 || byNumber(at, minor(upTo)) > 0 || len(r.Notes) == 0 {
+		if at == seen || from != "" && byNumber(at, minor(from)) <= 0 || byNumber(at, minor(upTo)) > 0 || len(r.Notes) == 0 {
 			continue
 		}
 		seen = at

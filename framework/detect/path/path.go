@@ -130,8 +130,8 @@ func (t Tracer) routes(name string) (routes []snapshot.Route, read bool) {
 // where it, the Services or the EndpointSlices were not read. Protocol is "tcp" or "udp".
 func (t Tracer) Service(node string, target netip.AddrPort, protocol string) (end string) {
 	table, read := t.ipvs(node)
-	service, ready, known := t.service(target.Addr())
-	if !read || !known {
+	service, ready, found := t.service(target.Addr())
+	if !read || !found {
 		return ""
 	}
 	virtual, there := each.First(table, func(v snapshot.VirtualServer) bool {
@@ -170,15 +170,15 @@ func (t Tracer) ipvs(node string) (table []snapshot.VirtualServer, read bool) {
 	return p.Table, read
 }
 
-func (t Tracer) service(address netip.Addr) (s snapshot.Service, ready []netip.Addr, known bool) {
+func (t Tracer) service(address netip.Addr) (s snapshot.Service, ready []netip.Addr, found bool) {
 	if t.Tables == nil || !t.Tables.EndpointSlices.Read {
 		return s, nil, false
 	}
-	s, known = each.First(t.Tables.Services.Items, func(s snapshot.Service) bool { return slices.Contains(s.ClusterIPs, address) })
+	s, found = each.First(t.Tables.Services.Items, func(s snapshot.Service) bool { return slices.Contains(s.ClusterIPs, address) })
 	for _, e := range t.Tables.EndpointSlices.Items {
-		if known && e.Namespace == s.Namespace && e.Service == s.Name {
+		if found && e.Namespace == s.Namespace && e.Service == s.Name {
 			ready = append(ready, e.Ready...)
 		}
 	}
-	return s, ready, known
+	return s, ready, found
 }
