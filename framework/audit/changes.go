@@ -85,7 +85,7 @@ func (c *Changes) Take(reads []snapshot.Snapshot, r Result, unreadable error) []
 }
 
 // differences returns the events of items that came, in their order, and of items that went, by name. It updates state.
-func differences[T any](state map[string]T, now []T, came, gone string, name func(T) string, event func(what string, item T) Event) (events []Event) {
+func differences[T any](state map[string]T, now []T, came, gone string, name func(T) string, event func(string, T) Event) (events []Event) {
 	there := map[string]bool{}
 	for _, one := range now {
 		there[name(one)] = true

@@ -81,7 +81,7 @@ type Finding struct {
 	// Announcer is the node that claims Object: its name, or its address if the name is
 	// unknown. Empty if no node does.
 	Announcer string `json:"announcer,omitempty"`
-	// Routers are those that show the fault.
+	// Routers are the routers that show the fault.
 	Routers []string `json:"routers,omitempty"`
 	// Pods are the affected pods, as namespace/name.
 	Pods []string `json:"pods,omitempty"`

@@ -97,8 +97,8 @@ func linksOf(v *view) *links {
 	return l
 }
 
-// read adds the entries by which a router sends packets: the interface of an entry is that of the narrowest route to
-// the address in the FIB, which has no gateway.
+// read adds the entries by which a router sends packets: an entry has the interface of the narrowest route to the
+// address in the FIB, which has no gateway.
 func (l *links) read(r snapshot.Router) {
 	var addresses bart.Lite
 	table := slices.DeleteFunc(slices.Clone(r.Links.Items), func(n snapshot.LinkNeighbor) bool { return n.MAC == "" })

@@ -50,7 +50,7 @@ const failedSettle = time.Second
 // it has lasted for DefaultSettle and kube-proxy has stopped: it does not answer, all its syncs have failed, or it
 // has finished none for SlowSync. In mode nftables, where it syncs on a change alone, SlowSync begins with the first
 // change since the last sync. It is also active once it has lasted for twice DefaultSettle and kube-proxy has
-// finished two syncs meanwhile, of which the second began after the difference; or for failedSettle, if kube-proxy in
+// finished two syncs meanwhile, the second of them begun after the difference; or for failedSettle, if kube-proxy in
 // mode nftables has counted a failed sync of the family meanwhile. A Service without endpoints is no difference.
 //
 // Where two goroutines wait for each other's answers, which never ends, a difference is active at

@@ -60,7 +60,7 @@ type Figure struct {
 	Measured Spread `json:"measured"`
 	// Budget is the largest value allowed; nil if there is none.
 	Budget *float64 `json:"budget,omitempty"`
-	// Unit is that of Measured and Budget: s (seconds), MiB or packets.
+	// Unit is the unit of Measured and Budget: s (seconds), MiB or packets.
 	Unit string `json:"unit"`
 	// Note names the conditions, where they differ from those of the other figures.
 	Note string `json:"note,omitempty"`

@@ -500,7 +500,8 @@ func (t *Timeline) addSender(r wire.Sender, by time.Time) error {
 		}
 		t.Errors[errno] += n
 	}
-	if err := cmp.Or(t.mark(&t.resolved, r.Resolved, by), t.mark(&t.unresolved, r.Unresolved, by), t.mark(&t.broken, r.Broken, by)); err != nil {
+	err := cmp.Or(t.mark(&t.resolved, r.Resolved, by), t.mark(&t.unresolved, r.Unresolved, by), t.mark(&t.broken, r.Broken, by))
+	if err != nil {
 		return err
 	}
 	for _, a := range r.Logins {

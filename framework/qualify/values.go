@@ -309,7 +309,7 @@ func resolved(lab labvalues.Lab, users map[string]any) map[string]any {
 	return users
 }
 
-// compareCharts compares what both charts render from the user's own values, and returns the drifts with which the new version does not start.
+// compareCharts compares what both charts render from the user's own values. With the drifts TO does not start.
 func compareCharts(from, to *chart.Chart, users map[string]any) (Charts, []configdrift.Drift, error) {
 	before, err := configOf(from, users, false)
 	if err != nil {

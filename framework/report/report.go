@@ -74,8 +74,8 @@ type Module struct {
 	Version string `json:"version"`
 	// Sum is its checksum in go.sum: "h1:" and a SHA-256.
 	Sum string `json:"sum"`
-	// With are other modules with which the image was built in place of those that the
-	// vendor has chosen, as in "github.com/osrg/gobgp/v4 v4.8.0 for v4.6.1".
+	// With are modules with which the image was built in place of the vendor's choice,
+	// as in "github.com/osrg/gobgp/v4 v4.8.0 for v4.6.1".
 	With string `json:"with,omitempty"`
 }
 
@@ -249,7 +249,7 @@ type Variant struct {
 // Repeats is the result of the same variant in several runs.
 type Repeats struct {
 	// Expected is how often all runs had the expected verdict, and OfJudged how often
-	// those that could be judged had it; absent if none could.
+	// the runs that could be judged had it; absent if no run could.
 	Expected Rate  `json:"expected"`
 	OfJudged *Rate `json:"expected_of_judged,omitempty"`
 	// NotJudged are the numbers of the vacuous and unknown runs, from 1.

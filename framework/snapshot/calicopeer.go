@@ -10,7 +10,7 @@ import (
 // CalicoPeer is a BGPPeer of Calico (crd.projectcalico.org/v1).
 type CalicoPeer struct {
 	Name string `json:"name"`
-	// Address is that of the peer; invalid if it is nodes that the object selects by their labels.
+	// Address is the peer's address; invalid if the object selects nodes by their labels.
 	Address netip.Addr `json:"address,omitzero"`
 	// Nodes are the names of the nodes that have the peer, in order.
 	Nodes []string `json:"nodes,omitempty"`

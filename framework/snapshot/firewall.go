@@ -5,7 +5,7 @@ import "context"
 // Firewall is the filter table of one node.
 type Firewall struct {
 	Node string `json:"node"`
-	// Rules are those that the nft kind of iptables has made, and then those of the legacy kind: a
+	// Rules are the rules of the nft kind of iptables, and then the rules of the legacy kind: a
 	// program in a pod may be of the other kind than the node's own.
 	Rules List[Rule] `json:"rules"`
 }

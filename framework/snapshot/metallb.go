@@ -26,7 +26,7 @@ type BGPAdvertisement struct {
 	Ranges []AddressRange `json:"ranges,omitempty"`
 	Nodes  []string       `json:"nodes,omitempty"`
 	// PodCIDRs is set if the nodes announce their CiliumNodes' spec.ipam.podCIDRs, and PodPools
-	// are the CiliumPodIPPools of which they announce what they have.
+	// are the CiliumPodIPPools whose ranges on them they announce.
 	PodCIDRs bool     `json:"pod_cidrs,omitempty"`
 	PodPools []string `json:"pod_pools,omitempty"`
 	// Families are the address families, ipv4 and ipv6, for which peers of Cilium's nodes are told;

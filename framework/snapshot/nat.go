@@ -12,8 +12,8 @@ import (
 // that its kernel knows, and the BPF programs that packets pass after both.
 type NodeNAT struct {
 	Node string `json:"node"`
-	// Rules are those that the node's own kind of iptables has made, or those of both kinds
-	// as Firewall has them, where the node has been read by an audit.
+	// Rules are the rules of the node's own kind of iptables, or the rules of both kinds
+	// as Firewall has them, where an audit has read the node.
 	Rules List[Rule] `json:"rules"`
 	// Flows are of IPv4, without those of the loopback network. Package nodestate leaves out rules
 	// and flows that detectors do not read.

@@ -30,7 +30,7 @@ type Node struct {
 	Kubelet string `json:"kubelet,omitempty"`
 	// Calico is what calico-node says of the node, in its annotations.
 	Calico CalicoNode `json:"calico,omitzero"`
-	// KubeRouterAddresses are those that kube-router uses for BGP
+	// KubeRouterAddresses are the addresses that kube-router uses for BGP
 	// sessions, in the annotation kube-router.io/bgp-local-addresses.
 	KubeRouterAddresses []netip.Addr `json:"kube_router_addresses,omitempty"`
 }
@@ -42,7 +42,7 @@ type CalicoNode struct {
 	Address netip.Prefix `json:"address,omitzero"`
 	// RouteReflector is the cluster ID of a node that is one: such nodes are in no mesh.
 	RouteReflector string `json:"route_reflector,omitempty"`
-	// Labels are those that Calico has of its node besides Kubernetes' (calicoctl label nodes).
+	// Labels are the labels that Calico has of its node besides Kubernetes' (calicoctl label nodes).
 	Labels map[string]string `json:"labels,omitempty"`
 }
 

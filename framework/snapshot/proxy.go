@@ -21,18 +21,17 @@ type Proxy struct {
 	// words; empty if it does not answer.
 	Mode   string      `json:"mode,omitempty"`
 	Health ProxyHealth `json:"health"`
-	// Version is that of its build, and Syncs are those of IPv4 and IPv6, or before 1.33 of "", which is both. They are of
-	// mode nftables alone, where nil means that kube-proxy did not report its metrics.
+	// Version is the version of its build. Syncs are its syncs by family: IPv4 and IPv6, or before 1.33 "", which is both.
+	// Only mode nftables has Syncs; nil means that kube-proxy did not report its metrics.
 	Version string               `json:"version,omitempty"`
 	Syncs   map[string]ProxySync `json:"syncs,omitzero"`
-	// Table is the IPVS table or, where there is none and no other mode is known, that of nftables.
+	// Table is the IPVS table or, where there is none and no other mode is known, the tables of nftables.
 	Table []VirtualServer `json:"table,omitempty"`
 	// Unreadable are sets of other programs, in mode nftables: family, table and name. An nft older than 1.1.2 crashes
 	// where it reads their user data.
 	Unreadable []string `json:"unreadable,omitempty"`
-	// Goroutines are those that wait for the kernel's answer about IPVS. They
-	// are dumped only of a kube-proxy that is not well or has finished no sync since
-	// the snapshot before, unless a ProxyQuery asks for more. Dumped is true if they were.
+	// Goroutines are the goroutines that wait for the kernel's answer about IPVS. Dumped is set if they were read: of a
+	// kube-proxy that is unwell, or finished no sync since the snapshot before, or where a ProxyQuery asks for more.
 	Goroutines []Goroutine `json:"goroutines,omitempty"`
 	Dumped     bool        `json:"dumped,omitempty"`
 	// Counters are the metrics that a ProxyQuery names, and LogLines the lines of

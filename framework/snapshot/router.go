@@ -19,7 +19,7 @@ type Router struct {
 	Pods bool `json:"pods,omitempty"`
 	// Services is set if somebody has said that they announce addresses of Services alone to it.
 	Services bool `json:"services,omitempty"`
-	// Families are those that the router carries, ipv4 and ipv6, if somebody has said that; empty: both
+	// Families are the address families that the router carries, ipv4 and ipv6, where that was declared; empty: both
 	// may be.
 	Families []string `json:"families,omitempty"`
 	// RIBOnly is set if the way in which the router is read cannot give its FIB: Routes has
@@ -29,10 +29,10 @@ type Router struct {
 	// are of IPv6 alone.
 	IPv6   bool `json:"ipv6,omitempty"`
 	NoIPv4 bool `json:"no_ipv4,omitempty"`
-	// At is when the router had what was read, where that is not the time of the snapshot: that of
-	// a table dump.
+	// At is when the router had what was read, where that is not the time of the snapshot: the time
+	// of a table dump.
 	At time.Time `json:"at,omitzero"`
-	// VRFs are those besides the default one that have a BGP instance. None of them is read.
+	// VRFs are the VRFs with a BGP instance besides the default VRF. None of them is read.
 	VRFs []string `json:"vrfs,omitempty"`
 	// Remarks say what else must be known of how the router was read.
 	Remarks   []Remark       `json:"remarks,omitempty"`

@@ -17,11 +17,11 @@ import (
 type NodeSelection struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"`
-	// Field is that of the object: spec.nodeSelector, spec.nodeSelectors or spec.peerSelector.
+	// Field is the selector's field in the object: spec.nodeSelector, spec.nodeSelectors or spec.peerSelector.
 	Field string `json:"field"`
 	// Nodes are the names of the nodes that it selects, in order.
 	Nodes []string `json:"nodes,omitempty"`
-	// Labels are those that it names, in order, and Needs those without which it would select no node.
+	// Labels are the labels that the selector names, in order, and Needs the labels without which it would select no node.
 	Labels []string `json:"labels,omitempty"`
 	Needs  []string `json:"needs,omitempty"`
 	// Of are the nodes that have what spec.peerSelector selects as peers, in order.

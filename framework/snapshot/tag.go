@@ -137,9 +137,9 @@ func (c *cluster) tags(ctx context.Context, registry Registry) List[Tag] {
 			note(c.Container)
 		}
 	}
-	l := List[Tag]{Read: err == nil && err2 == nil, Items: each.Of(slices.Sorted(maps.Keys(images)), func(image string) Tag { return Tag{Image: image} })}
+	l := List[Tag]{Read: true, Items: each.Of(slices.Sorted(maps.Keys(images)), func(image string) Tag { return Tag{Image: image} })}
 	if err := failures(err, err2); err != nil {
-		l.Error = err.Error()
+		l.Read, l.Error = false, err.Error()
 	}
 	var all errgroup.Group
 	all.SetLimit(maxResolving)
