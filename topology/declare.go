@@ -61,8 +61,8 @@ func NewRack(second byte) Rack {
 	}
 }
 
-// Three is a lab of Master, Worker1 and Worker2, and of the host "outside" on the uplink. Behind adds the routers,
-// which have routes to the pods and to the prefixes of routed.
+// Three is a lab of Master, Worker1 and Worker2, and of the host "outside" on the uplink. Behind adds the routers.
+// routed are the prefixes besides the pods' to which they have routes (Topology.Routed).
 func (r Rack) Three(name string, routed ...netip.Prefix) Topology {
 	t := r.lab(name, r.Nodes.Node(Master, 11), r.Nodes.Node(Worker1, 21), r.Nodes.Node(Worker2, 22))
 	t.Networks, t.Routed, t.Hosts = append(t.Networks, r.Uplink), routed, []Host{r.Uplink.Host("outside", 10)}

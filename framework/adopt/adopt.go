@@ -113,7 +113,7 @@ func Open(ctx context.Context, docker *client.Client, on, routers string) (*Lab,
 
 // joined are the clusters of kind that containerlab has joined to its topology without deploying them.
 // Their nodes are containers of containerlab's kind ext-container, or share their network with containers
-// of containerlab. The containers that share a network are not hosts.
+// of containerlab. The containers that share a network have none of their own, and so are not hosts.
 func joined(deployed *containerlab.Deployed, inspect func(string) (client.ContainerInspectResult, error)) []string {
 	var clusters []string
 	cluster := func(name string) {

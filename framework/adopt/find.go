@@ -67,7 +67,7 @@ func addressesOf(m topology.Member) []netip.Addr {
 func (c *checker) find(ctx context.Context) {
 	has := func(container string, m topology.Member) bool {
 		interfaces, err := c.look.InterfacesOf(ctx, container)
-		return err == nil && holds(interfaces.Addresses, addressesOf(m)) // members reports a container that cannot be read
+		return err == nil && holds(interfaces.Addresses, addressesOf(m)) // members reports unreadable known ones
 	}
 	for _, m := range c.t.Members() {
 		if m.Kind != topology.KindRouter {

@@ -67,7 +67,7 @@ func (d Declared) answered(command []string) (string, error) {
 	return "", fmt.Errorf("there is no file with what %s prints", line)
 }
 
-// written is the time of the oldest file.
+// written is the time of the oldest file: what all of them say was so then.
 func (d Declared) written() time.Time {
 	oldest := time.Now()
 	for _, file := range d.Files {

@@ -248,7 +248,7 @@ type limited struct {
 	text    strings.Builder // it is not copied
 	most    int
 	over    bool
-	silence *time.Timer // starts again with each write that is kept; or nil
+	silence *time.Timer // starts again with each write that is kept, and ends at once with one that is not; or nil
 }
 
 func (l *limited) Write(text []byte) (int, error) {

@@ -154,7 +154,7 @@ func (s *Station) refused(from netip.Addr) {
 
 // begin begins a feed, and returns how many are open; nil if there are too many. A feed that was open
 // before stays open: two programs would close each other's connections in turns. The old feed of a router
-// that has lost its power ends by TCP's keepalive.
+// that has lost its power, or has started anew, ends by TCP's keepalive.
 func (f *feeding) begin(conn net.Conn) (*feed, int) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		// After an error the system's defaults hold, which take longer.
@@ -216,8 +216,8 @@ func readMessage(r io.Reader) ([]byte, error) {
 	return message, err
 }
 
-// Await waits until each router has fed its initial routes, or a bound has passed. It tells which routers it
-// waits for, each time that this changes.
+// Await waits until each router has fed its initial routes, or a bound has passed: the others are then not
+// read, without an error. It tells which routers it waits for, each time that this changes.
 func (s *Station) Await(ctx context.Context, bound time.Duration) error {
 	lastMessage := ""
 	err := await.Until(ctx, "routers to feed by BMP", 100*time.Millisecond, bound, func(context.Context) (bool, string, error) {

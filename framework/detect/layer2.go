@@ -32,10 +32,10 @@ const (
 const layer2Within = 3 * time.Second
 
 // Layer2 compares the node that announces the address of a Service on a link, as MetalLB and Cilium say, with the
-// station to which routers send packets for it. An entry of a neighbour table counts if the router's FIB sends by it,
-// and if the same interface has an address of the announcing node. Then the node's MAC is known there, and a proxy
-// that answers for all addresses is not taken for another station. If nothing says who announces, routers are
-// compared with each other.
+// station to which routers send packets for it. An entry of a neighbour table counts if the router's FIB sends by it.
+// It is compared with the announcing node if the same interface has an address of that node: then the node's MAC is
+// known there, and a proxy that answers for all addresses is not taken for another station. If nothing says who
+// announces, routers are compared with each other.
 type Layer2 struct{}
 
 func (Layer2) Name() string { return "layer2" }

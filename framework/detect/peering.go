@@ -340,8 +340,8 @@ type Gap struct {
 	Says string `json:"says"`
 	// Open is set if it may be a fault.
 	Open bool `json:"open"`
-	// Reason is why nothing is judged, and Routers are the routers that are not judged. Of are the nodes whose
-	// ranges, or the Services' addresses, that are not judged, separated by ", ".
+	// Reason is why nothing is judged, and Routers are the routers concerned. Of are the nodes with the ranges, or
+	// the Services' addresses, that are not judged, separated by ", ".
 	Reason  string `json:"reason,omitempty"`
 	Routers string `json:"routers,omitempty"`
 	Of      string `json:"of,omitempty"`

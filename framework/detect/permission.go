@@ -26,11 +26,11 @@ const NotPermitted = "not-permitted"
 // program that runs may not notice, because it has read what it asks for, and the API server
 // does not end a watch that it has accepted; one that starts does.
 //
-// What the charts grant Cilium's agent is a table, made of the vendor's charts with their default values. A version
-// is judged by what all charts of its minor version in the table grant: a rule that came or went within a minor
-// version is for other pods, such as the agents of the version before. Minor versions that the table lacks, and
-// images without a version, are not judged (Ungranted). The finding is latent, because a chart may grant more than
-// its program asks for. It is active for a node whose pods a router has no route to.
+// What the charts grant is a table, made of the vendor's charts with their default values, of Cilium's agent, which
+// is recognized by its image. A version is judged by what all charts of its minor version in the table grant: a rule
+// that came or went within a minor version is for other pods, such as the agents of the version before. Minor
+// versions that the table lacks, and images without a version, are not judged (Ungranted). The finding is latent,
+// because a chart may grant more than its program asks for, and active for a node whose pods a router has no route to.
 type Permission struct {
 	// Peering says which routers are expected to have a route to a node's pods.
 	Peering Peering

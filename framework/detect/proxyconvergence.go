@@ -79,8 +79,8 @@ func (ProxyConvergence) Reads() []snapshot.Source {
 	return []snapshot.Source{snapshot.Services, snapshot.EndpointSlices, snapshot.Proxies}
 }
 
-// Detect implements Detector. Findings are in order of node. What is wrong with kube-proxy itself comes first, then
-// one finding for each kind of difference, which names some of the Services: on a node whose syncs have stopped, all
+// Detect implements Detector. Findings are in order of node: first what is wrong with its kube-proxy itself, then one
+// finding for each kind of difference, which names some of the Services: on a node whose syncs have stopped, all
 // Services that change differ sooner or later. Pending differences of a kind make a finding of their own, after the
 // active one. Object is kube-proxy or the node, Announcer the node.
 func (d ProxyConvergence) Detect(history []snapshot.Snapshot, _ *Index) []Finding {

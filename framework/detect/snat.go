@@ -67,8 +67,8 @@ func (d SNAT) Unasked(s snapshot.Snapshot) bool {
 	return d.Peering == Observed && (!s.CiliumNodes.Read || len(s.CiliumNodes.Items) > 0) && ciliumConfig(s) == nil
 }
 
-// Detect implements Detector. Findings are in order of node: about rules first, then programs, then stale
-// translations.
+// Detect implements Detector. Findings are in order of node; those of one node are about rules first, then programs,
+// then stale translations.
 func (d SNAT) Detect(history []snapshot.Snapshot, _ *Index) []Finding {
 	now := history[len(history)-1]
 	if !now.Pods.Read || len(now.NAT) == 0 || d.Unasked(now) {

@@ -28,7 +28,7 @@ type cluster struct {
 	typed    map[schema.GroupVersion]rest.Interface // of builtIn
 	dynamic  dynamic.Interface
 	metadata metadata.Interface
-	ahead    atomic.Int64 // the server's clock, of this machine's, in ns, by the newest answer
+	ahead    atomic.Int64 // how far the server's clock is ahead of this machine's, in ns, by its newest answer
 	// absentees are the resources that the cluster does not have, though it might: see absent.
 	absentees sync.Map
 	// pageWithin bounds each page of a list; 0: only the list's own time does.

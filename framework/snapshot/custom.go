@@ -43,8 +43,8 @@ var listedDefinitions = listing(resource{
 //
 // An answer of 404 to a list does not say so: the server has the resources of CustomResourceDefinitions from an
 // informer, which begins to answer before it has all of them (apiextensions-apiserver, crdHandler.ServeHTTP; from
-// Kubernetes 1.23 on with 503 until it has the first ones). The definitions themselves are read from etcd. While the
-// list has not been read since, the result is kept: a snapshot may be taken several times a second.
+// Kubernetes 1.23 on with 503 until it has those that were there first). The definitions are read from etcd. While
+// the list has not been read since, the result is kept: a snapshot may be taken several times a second.
 func (c *cluster) absent(ctx context.Context, err error, versions ...*resource) error {
 	if !apierrors.IsNotFound(err) {
 		return err

@@ -169,7 +169,7 @@ func (f *Feed) Unread() (all []string) {
 	return all
 }
 
-// HasOwnPeer reports whether the router has fed a peer without an address, which is the router itself.
+// HasOwnPeer reports whether the router has fed a peer without an address: itself, which is passed over.
 func (f *Feed) HasOwnPeer() bool { return f.own }
 
 // loc reports whether a header is of a Loc-RIB. ours reports whether it is of a table that is read: not of
@@ -387,10 +387,10 @@ func (f *Feed) Ended() bool {
 	return (f.local == nil || f.local.whole()) && (f.local != nil || len(f.peers) > 0)
 }
 
-// Unended are the sessions that are up, and the Loc-RIB, whose End-of-RIB is missing (RFC 7854, 5). GoBGP
-// sends none for its Loc-RIB (View.Endless), and FRR none for a session that comes up after the feed has
-// begun. Such sessions are late, and so are sessions without any routes. If a Loc-RIB is fed, sessions are
-// not listed.
+// Unended are the sessions that are up, and the Loc-RIB, that lack the End-of-RIB that the router must send
+// (RFC 7854, 5). FRR, BIRD and GoBGP send it, but GoBGP not for its Loc-RIB (View.Endless), and FRR not for
+// a session that comes up after the feed has begun: such sessions are late, and so are sessions of which
+// nothing was fed. If a Loc-RIB is fed, sessions are not listed.
 func (f *Feed) Unended() (missing, late []string) {
 	if f.local != nil && f.local.postPolicy != nil {
 		if f.local.peerUp && !f.local.whole() {

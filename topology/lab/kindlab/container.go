@@ -208,8 +208,8 @@ func (m *member) keepThawed(ctx context.Context) (stop func()) {
 	return func() { cancel(); <-done }
 }
 
-// thaw thaws the frozen cgroups of a container below a folder. It finds them by the container's ID in
-// their path, because an ending process leaves its cgroup. Cgroup v2 has no such folder.
+// thaw thaws the frozen cgroups of a container below a folder. It finds them by the container's ID in their path,
+// because an ending process leaves its cgroup. Cgroup v2 has no such folder, and a cgroup may go meanwhile.
 func thaw(folder, id string) {
 	_ = filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
 		if err == nil && filepath.Base(path) == "freezer.state" && strings.Contains(path, id) {

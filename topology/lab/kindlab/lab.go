@@ -226,8 +226,8 @@ func (l *Lab) load(ctx context.Context, refs []string) (map[string]string, error
 	return loaded, err
 }
 
-// registryAddr is the address of the lab's registry (number 0) or of one of its caches: the highest
-// addresses on the first cluster's network that no member has.
+// registryAddr is the address of the lab's registry (number 0) or of one of its caches: on the first
+// cluster's network the highest that no member has, and the next ones below it.
 func (l *Lab) registryAddr(number int) netip.AddrPort {
 	name := l.Topology.Clusters[0].Nodes[0].Links[0].Network
 	network, _ := l.Topology.Network(name)
