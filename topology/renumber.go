@@ -97,8 +97,8 @@ func Split(prefix netip.Prefix, all ...Topology) ([]netip.Prefix, error) {
 	return parts, nil
 }
 
-// Onto moves networks to these subnets, by name. A network without one stays. The error is one
-// sentence about a name that no network has, or a subnet of another size.
+// Onto moves networks to these subnets, by name. A network without one stays, and a name that no network
+// has is ignored. The error is one sentence about a subnet of another size.
 func (t Topology) Onto(subnets map[string]netip.Prefix) (Renumbering, error) {
 	var moves Renumbering
 	for _, n := range t.Networks {

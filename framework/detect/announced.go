@@ -43,8 +43,8 @@ type intents struct {
 	peered    map[nodeFamily]bool
 	reflected map[string]bool
 	filtered  bool
-	// nodeRanges is set if kube-router, Antrea or frr-k8s announces the nodes' ranges. kube-router's peers are not
-	// read.
+	// nodeRanges is set if kube-router runs, which announces nodes' ranges to peers that are not read, or if an object
+	// of Antrea or frr-k8s has nodes announce them.
 	nodeRanges bool
 }
 

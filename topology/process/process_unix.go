@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package process ends programs with all their children.
+// Package process ends programs with all that they have started.
 package process
 
 import (

@@ -222,7 +222,7 @@ func setSysctls(values map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// gone is err, or nil if err says that a file does not exist: an interface may go with its sysctls at
+// gone is err, or nil if err says that something is not there: an interface may go with its sysctls at
 // any moment.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {

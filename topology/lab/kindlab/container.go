@@ -264,7 +264,7 @@ func (m *member) start(ctx context.Context) error {
 }
 
 // nameServer is asked for names that a lab does not know. Nobody has the address (RFC 5737), and a lab's
-// routers have no route to it. Otherwise Docker would ask the machine's name servers: from 28 on dockerd
+// routers have no route to it. Without it Docker would ask the machine's name servers: from 28 on dockerd
 // itself does, so that names of a lab would leave the machine.
 var nameServer = netip.MustParseAddr("192.0.2.53")
 
