@@ -217,7 +217,7 @@ func readMessage(r io.Reader) ([]byte, error) {
 }
 
 // Await waits until each router has fed its initial routes, or a bound has passed: the others are then not
-// read, without an error. It tells which routers it waits for, each time that this changes.
+// read. It tells which routers it waits for, each time that this changes.
 func (s *Station) Await(ctx context.Context, bound time.Duration) error {
 	lastMessage := ""
 	err := await.Until(ctx, "routers to feed by BMP", 100*time.Millisecond, bound, func(context.Context) (bool, string, error) {

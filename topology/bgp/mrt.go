@@ -152,7 +152,7 @@ func (t *mrtTable) add(kind mrt.MRTSubTypeTableDumpv2, body []byte) error {
 }
 
 // ribEntries reads a record with the paths to a prefix (RFC 6396, 4.3.2; RFC 8050, 4.3). FRR writes the whole
-// MP_REACH_NLRI of an IPv6 path, where others write its next hop alone (4.3.4), and read so the hop is empty.
+// MP_REACH_NLRI of an IPv6 path, where others write its next hop alone (4.3.4): read as theirs, the hop is empty.
 func ribEntries(kind mrt.MRTSubTypeTableDumpv2, body []byte) (prefix netip.Prefix, entries []*mrt.RibEntry, err error) {
 	family, addPath := bgp.RF_IPv4_UC, kind == mrt.RIB_IPV4_UNICAST_ADDPATH || kind == mrt.RIB_IPV6_UNICAST_ADDPATH
 	if kind == mrt.RIB_IPV6_UNICAST || kind == mrt.RIB_IPV6_UNICAST_ADDPATH {
