@@ -318,10 +318,10 @@ type Script struct {
 	Transient []Finding
 	// ExpectedWithin bounds the wait for Expected after the symptom; zero means five seconds.
 	ExpectedWithin time.Duration
-	// Refuses returns the component's own message if it refuses to start, and nothing if it
-	// starts. It is called after the fault if no probe lost packets. The error says that this
-	// is unknown: the component ended, or has not started yet, for a reason that need not be
-	// its version's. Nil if the component cannot refuse.
+	// Refuses returns the component's own message if it refuses to start, and nothing if it starts. It is called
+	// after the fault if no probe lost packets: a component that refuses harms no traffic and stops the upgrade.
+	// The error says that this is unknown: the component ended, or has not started yet, for a reason that need
+	// not be its version's. Nil if the component cannot refuse.
 	Refuses func(ctx context.Context, r *Run) (why string, err error)
 	// Remedies are tried one by one, each from the broken state.
 	Remedies []Remedy

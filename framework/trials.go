@@ -18,8 +18,8 @@ const (
 
 // Trials describe a probabilistic incident: it occurs in some of a series of equal trials.
 // An affected component may survive a trial by luck. So an unaffected one must survive as
-// many trials as the slowest affected one has needed, and as many as luck alone would hardly
-// explain (TrialsToConvince), but MaxTrials at most.
+// many trials as the slowest affected one has needed, and as many as luck alone would hardly explain
+// (TrialsToConvince), but MaxTrials at most: the report says how likely an affected one survives as many.
 type Trials struct {
 	// Unit is what a trial is, such as "tick".
 	Unit string
@@ -27,8 +27,8 @@ type Trials struct {
 	Load string
 	// Rates are the recorded outcomes.
 	Rates Rates
-	// Most bounds how many trials a component without an expectation must survive; zero means
-	// MaxTrials. Where few rates are recorded, MaxTrials are too few to convince.
+	// Most bounds how many trials a component without an expectation must survive; zero means MaxTrials. No
+	// affected one runs beside it, and where few rates are recorded, MaxTrials are too few to convince.
 	Most int
 	// Result returns how many trials the component under test has completed, and whether
 	// the incident occurred in the last one. It is called after the fault, which ends when

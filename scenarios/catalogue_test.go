@@ -253,7 +253,7 @@ func TestSecondLabsOverlapNothing(t *testing.T) {
 	must.Equal(t, "scenarios have a second lab", true, second > 0)
 }
 
-// A prefix for the networks must not be a range of the scenario that does not move.
+// A prefix for the networks must not overlap a range of the scenario that does not move.
 func TestScenariosRefuseTheirOwnRanges(t *testing.T) {
 	for _, s := range All {
 		var ranges []netip.Prefix

@@ -19,8 +19,8 @@ const program = "probe"
 
 // RunFirst has the agent run before every process of the machine that has no real-time
 // priority (SCHED_RR, sched(7)), so that it sends and answers in time however busy the
-// machine is: what it measures is the network. It needs root, and an agent that was dialled and is a
-// process of this machine. After an error the agent runs on as before.
+// machine is: what it measures is the network. It needs root, and an agent that was dialled and is a process of
+// this machine. After an error the agent runs on as before, and reports the times in which it did not get to run.
 func (a *Agent) RunFirst() error {
 	pid, err := peer(a.conn)
 	if err == nil {
@@ -115,8 +115,8 @@ func realTime(pid int) error {
 	return nil
 }
 
-// leaveGroup puts a process into the root control group of the CPU controller, if it has a hierarchy
-// of its own (version 1). Its other control groups, such as memory's, stay.
+// leaveGroup puts a process into the root control group of the CPU controller, if that has a hierarchy of its own
+// (version 1). The process stays in other groups: they count memory, or end a container's processes.
 func leaveGroup(pid int) error {
 	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
 		return m.FSType != "cgroup" || !slices.Contains(strings.Split(m.VFSOptions, ","), "cpu"), false

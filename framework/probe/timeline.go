@@ -606,12 +606,12 @@ func (s slots) end() uint32 {
 type Gap struct {
 	// Began is when the first lost packet was sent.
 	Began time.Time
-	// Lasted is up to the next packet that was not lost, or else up to the last packet.
+	// Lasted is up to the next packet that was received, or else past the last lost packet.
 	Lasted time.Duration
 }
 
 // LongestGap returns the longest gap with a packet that was sent at or after from, and
-// before to. A gap that began earlier counts from then on; a gap that ends later counts as a
+// before to. Of a gap that began before from the rest counts; a gap that ends after to counts as a
 // whole. The zero Gap says that nothing was lost. With oneWay the outcomes are as in OneWay.
 func (t *Timeline) LongestGap(from, to time.Time, oneWay bool) Gap {
 	return t.longest(t.from(from), t.from(to), t.sent.end(), oneWay, func(f outcome) bool { return f == lost })
@@ -630,7 +630,7 @@ func (t *Timeline) LongestSilence(from, to time.Time, oneWay bool) Gap {
 }
 
 // longest is the longest time without a received packet that begins with a slot of [first, within) and ends before
-// end. It begins with an outcome that lengthens it, and ends after the last one.
+// end: from an outcome that lengthens it to the next received packet, or else past the last such outcome.
 func (t *Timeline) longest(first, within, end uint32, oneWay bool, lengthens func(outcome) bool) Gap {
 	outcomeOf := t.outcome
 	if oneWay {

@@ -50,7 +50,7 @@ var (
 )
 
 // lab is the cluster that Record draws. With three nodes two have a session without the third. The
-// gateway is the default route of all nodes, and drops what it gets.
+// gateway is no more than the default route of all nodes: packets without another route end there.
 var lab = topology.Topology{
 	Name: "added-nic", Networks: []topology.Network{nodeNet}, Routed: []netip.Prefix{card.Address.Masked()},
 	Clusters: []topology.Cluster{{

@@ -82,8 +82,8 @@ func at(version string) metallb.Release {
 	return metallb.Release{Version: version, Values: metallb.In(metallb.Native, nil)}
 }
 
-// The Services that have the addresses of the pool, and the Services that wait for one. There are enough of them
-// that a restart after which shop and bank keep their addresses is rare, one in 14.
+// The Services that have the addresses of the pool, and the Services that wait for one. So many wait that a restart
+// after which shop or bank keeps its address, because none of them came before it, is rare: one in 14.
 var (
 	shop     = workload.LoadBalancer{Name: "shop", Pod: worker1, Address: pool.Addr(), Via: announce}
 	bank     = workload.LoadBalancer{Name: "bank", Pod: worker2, Address: pool.Addr().Next(), Via: announce}
@@ -154,8 +154,8 @@ func (i *incident) script() framework.Script {
 	return s
 }
 
-// restart replaces the controller until both Services have lost their addresses, at most once a trial. Before 0.13.8
-// Services keep their addresses in the status: each restart may add a Service that shares one.
+// restart replaces the controller until both Services have lost their addresses, at most as often as trials are due.
+// Before 0.13.8 they keep them in their status: all restarts are made, and each may add a Service that shares one.
 func (i *incident) restart(ctx context.Context, r *framework.Run) error {
 	for i.restarts, i.occurred = 0, false; i.restarts < max(1, r.TrialsDue()) && !i.occurred; i.restarts++ {
 		if err := at(i.version).RestartController(ctx, r); err != nil {

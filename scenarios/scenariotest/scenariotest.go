@@ -88,8 +88,8 @@ func Judge(t *testing.T, s framework.Scenario, o engine.Options) report.Report {
 	return r
 }
 
-// Alone judges one variant of a scenario, and fails the test unless it comes to a verdict, and the run to
-// another. The lab is kept, for the next one: it serves the images of the scenario's first variant (see Down).
+// Alone judges one variant of a scenario, and fails the test unless want is its verdict, and run the run's. The lab is
+// kept for the next call (see Down) and serves what it was made with: the images of the scenario's first variant.
 func Alone(t *testing.T, s framework.Scenario, v framework.Variant, want framework.Verdict, run framework.RunVerdict) report.Report {
 	t.Helper()
 	v.Images = s.Variants[0].Images

@@ -150,7 +150,7 @@ func (a *Agent) Close() error {
 		errs = append(errs, a.timer.Close())
 	}
 	a.loops.Wait()
-	// Nothing waits on the senders' sockets: sessions that end later find them closed.
+	// Nothing waits on the senders' sockets: they close while nobody uses them, and later sessions find them so.
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, f := range a.families {

@@ -14,8 +14,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// TestBatch sends three packets, and the kernel refuses the second (port
-// 0), and reads what comes with the others.
+// TestBatch sends three packets, of which the kernel refuses the second (port 0), and reads what comes
+// with the others.
 func TestBatch(t *testing.T) {
 	t.Run("IPv4", func(t *testing.T) { sendsBatch(t, netip.MustParseAddr("127.0.3.7"), netip.IPv4Unspecified()) })
 	t.Run("IPv6", func(t *testing.T) { sendsBatch(t, netip.IPv6Loopback(), netip.IPv6Unspecified()) })

@@ -25,9 +25,9 @@ type mmsghdr struct {
 // batch is the memory of one recvmmsg or sendmmsg. It is allocated once: the
 // pointers inside stay good because heap objects do not move.
 //
-// The system calls are raw: the descriptors never block, and an ordinary call would wake the Go
-// runtime's monitor thread, which costs more than the packet (BenchmarkFiftyPairs). ReadBatch and
-// WriteBatch of golang.org/x/net do that, and allocate an address for each packet too.
+// The system calls are raw: the descriptors never block, and an ordinary call would wake the Go runtime's
+// monitor thread each time, which costs more than the packet (measured by BenchmarkFiftyPairs). ReadBatch
+// and WriteBatch of golang.org/x/net would wake it too, and allocate an address for each packet.
 type batch struct {
 	hdrs    [batchSize]mmsghdr
 	iovs    [batchSize]unix.Iovec

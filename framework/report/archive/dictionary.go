@@ -17,8 +17,8 @@ import (
 // Snapshot, Text, JSON: their results are of no use then), then Choose chooses the replacements, and then
 // the same methods replace.
 //
-// In a snapshot all words are replaced but numbers, versions, times and known words. In other texts only
-// words are replaced that a snapshot, or Name, has named.
+// In a snapshot all words are replaced but numbers, versions, times and known words, so also names that nobody
+// has thought of. In other texts only words are replaced that a snapshot, or Name, has named.
 type Dictionary struct {
 	names     map[string]string
 	count     map[string]int // of names, by kind

@@ -179,8 +179,8 @@ var (
 	registries    = []string{"docker.io", "registry-1.docker.io", "quay.io", "registry.k8s.io", "ghcr.io", "gcr.io"}
 )
 
-// withoutPlaces is a report without the machine's paths and mirrors. The command keeps the scenario and
-// harmless flags, and the origins of images keep public registries.
+// withoutPlaces is a report without the machine's paths and mirrors. The command keeps the scenario, its flags,
+// and the values of harmless flags alone; the origins of images keep public registries.
 func withoutPlaces(r report.Report) report.Report {
 	if r.Command != "" {
 		words := []string{"relapse", "run", r.Scenario}

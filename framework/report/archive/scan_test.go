@@ -170,7 +170,7 @@ func TestWordsThatStay(t *testing.T) {
 	}
 }
 
-// A report's command keeps the scenario and harmless flags, and its origins keep public registries.
+// A report's command keeps the values of harmless flags alone, and its origins keep public registries.
 func TestWithoutPlaces(t *testing.T) {
 	r := withoutPlaces(report.Report{
 		Scenario: "node-drain",

@@ -128,8 +128,8 @@ func (s Shard) verdict() framework.RunVerdict {
 }
 
 // Write copies the first shard of a scenario to a new run below output, and returns its folder. The report
-// lists contradictions: the run has not ended, lacks one of these variants, or differs from another shard.
-// Another verdict makes a passed run inconclusive, and so does any contradiction if variants are given.
+// lists contradictions: a shard has not ended, there are other shards, or the run lacks one of these variants. Another
+// shard with another verdict makes a passed run inconclusive, and so does any contradiction if variants are given.
 func Write(output string, shards []Shard, variants ...string) (dir string, merged report.Report, err error) {
 	first := shards[0]
 	merged = first.Report

@@ -32,7 +32,7 @@ type mark struct {
 	event
 }
 
-// label names a moment by a sign and a word.
+// label names a moment by a sign, and by a word for readers who have not read the list.
 type label struct{ Sign, Word string }
 
 // End reports whether the flag is left of its line, because there is no room on the right.

@@ -32,7 +32,7 @@ func screen(r report.Report, variants []stored) []string {
 	return slices.Concat(lead, capped(reasons(variants, first, l)), capped(remedies(first)), capped(causes(first.Findings)), verdicts(r))
 }
 
-// most is how many lines of a kind are shown. Verdicts are shown all: they are what a run is for.
+// most is how many lines of a kind are shown. All verdicts are shown: they are what a run is for.
 const most = 8
 
 // capped are the first lines. The last one says how many more there are.

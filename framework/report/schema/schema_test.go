@@ -115,7 +115,7 @@ func generate(t *testing.T, name string, typ reflect.Type) []byte {
 	must.NoError(t, err)
 	d := describer{t: t, text: reflect.TypeFor[encoding.TextMarshaler](), comments: map[string]map[string]string{}}
 	d.describe(s, typ)
-	if name == "report" { // which the report does not have
+	if name == "report" { // package report does not know the machine's type
 		if s.Properties["machine"], err = jsonschema.ForType(reflect.TypeFor[*host.Facts](), options); err != nil {
 			t.Fatal(err)
 		}
