@@ -165,7 +165,7 @@ func Impossible(needs string, values map[string]any) string {
 	return "it needs " + needs
 }
 
-// recorded are the results of a scenario's variants, without versions that are affected in one configuration alone.
+// recorded are the results of a scenario's variants, without versions that are affected only in some configurations.
 func recorded(s framework.Scenario) (all []Known) {
 	for _, component := range each.Once(each.Of(s.Tested, framework.Tested.Component)) {
 		varied, old := framework.VersionsOf(component, s.Tested)

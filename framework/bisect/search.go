@@ -150,7 +150,7 @@ func (s *Search) open(versions []string) []string {
 	return slices.DeleteFunc(slices.Clone(versions), func(v string) bool { return s.outcomes[v] != "" })
 }
 
-// undecided are the unjudged versions of a branch around a change; none if no version differs.
+// undecided are the unjudged versions of a branch between the two indexes of change; none if no version differs.
 func (s *Search) undecided(b branch) []string {
 	last, next, ok := s.change(b)
 	if !ok {
@@ -185,7 +185,7 @@ type Result struct {
 }
 
 type Change struct {
-	// Last is the last version before the change, in First's branch or an older one. First is the first one after it.
+	// Last is the last version before the change, in First's branch or an older one. First, with Outcome, is next.
 	Last, First string
 	Outcome     Outcome
 	// Between are the skipped versions that may have brought the change instead of First: versions before First in its

@@ -171,7 +171,7 @@ func (d *document) common(other *document) (n int) {
 	return n
 }
 
-// object is the document with a kind and name that is nearest to another document; nil if several are equally near.
+// object is the document with a kind and name that is nearest to another document; nil unless one alone is near.
 func (t *tree) object(kind, name string, referrer *document) *document {
 	found := nearest(like(t.naming(name), kind, referrer.at("metadata.namespace"), name), referrer)
 	apart := func(d *document) bool {

@@ -191,7 +191,7 @@ func onInject(do func(*world)) change {
 	}
 }
 
-// survives makes the fault a race with rounds of a length. The incident occurs in the round strikes, if it is due.
+// survives makes the fault a race with rounds of a length. The incident occurs in round strikes, if as many are due.
 func survives(strikes int, round time.Duration) change {
 	return func(w *world, s *framework.Script) {
 		rounds := 0

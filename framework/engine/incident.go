@@ -31,7 +31,7 @@ func (v *variantRun) baseline(ctx context.Context) error {
 		return err
 	}
 	v.MarkPackets(history.Mark{Moment: history.ProbesClean, Began: called, Bound: baselineWithin})
-	if err == nil { // usually the same time was without findings
+	if err == nil { // the same time counts for both, unless there were active findings
 		err = v.untilNoFindings(ctx, history.NoFindings, v.judge.Began(), baselineWithin+v.pollWithin())
 	}
 	v.keep("snapshot-baseline", v.watch.last())

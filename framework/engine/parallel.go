@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// parallel are variants that run in parallel on one lab, or lanes. Each step of the execution waits for its step.
+// parallel are variants in parallel on one lab, or lanes. Each runs its steps in order; the execution's wait for them.
 type parallel struct {
 	all   []*parallelRun
 	apart bool // lanes, which do not wait for each other

@@ -10,7 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
-// Plan runs steps on a lab under traffic without a variant. It has no report: its caller judges the history.
+// Plan is a run of steps on a lab under traffic, such as an upgrade. It has no report: its caller judges the history.
 type Plan struct {
 	Scope string
 	// Scenario has the topology of the lab, and one variant with its images.

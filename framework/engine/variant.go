@@ -193,7 +193,7 @@ func (v *variantRun) verdict(context.Context) error {
 	return nil
 }
 
-// restore undoes the faults, if the lab is used again.
+// restore undoes the faults, if the lab is still in use or kept.
 func (v *variantRun) restore(ctx context.Context) error {
 	if v.lane.lab == nil || v.isBroken() {
 		return &Skipped{"there is no lab"}

@@ -17,7 +17,7 @@ import (
 
 // Services declares a load. Its endpoints are addresses of one host outside of the cluster.
 type Services struct {
-	// Node is the node whose proxy gets the load. The connections come from a probe pod's network, as clients' do.
+	// Node's proxy gets the load. A probe pod must run there: the connections come from its network, as clients' do.
 	Node string
 	// Host has the endpoints' addresses.
 	Host string
@@ -27,7 +27,7 @@ type Services struct {
 	Held    string
 	HeldVIP netip.Addr
 	// Connections is the least number of open connections, and HeldEndpoints the number of addresses of HeldRange
-	// that they lead to. With as many connections, a round-robin proxy gives one to each endpoint in its table. Start
+	// that they lead to. With at least as many, a round-robin proxy gives one to each endpoint in its table. Start
 	// opens more connections for endpoints that are not in it yet.
 	Connections, HeldEndpoints int
 	// HeldRange is a /24. Port is where its addresses listen: loads with the same Host need different ports.
@@ -63,9 +63,9 @@ const (
 	moreEvery   = 10 * time.Second
 )
 
-// Start opens the connections and, when ready returns, removes the held Service's endpoints and starts the churn, until
-// Stop. With toAll, for a round-robin proxy, it opens more connections until each endpoint has one: a restarted
-// kube-proxy 1.13.0 removes idle endpoints with each tick, and adds them again with its next sync.
+// Start opens the connections and, when ready returns, removes the held Service's endpoints and starts the churn. The
+// load runs until Stop, also after ctx has ended. With toAll, for a round-robin proxy, it connects to each endpoint: a
+// restarted kube-proxy 1.13.0 removes idle endpoints with each tick, and adds them again with its next sync.
 func (s Services) Start(ctx context.Context, lab *kindlab.Lab, toAll bool, ready func(context.Context) error) (*Load, error) {
 	cluster := lab.Clusters[0]
 	open, err := openSink(ctx, lab.Host(s.Host), s.HeldRange, s.Port)

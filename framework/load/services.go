@@ -89,7 +89,7 @@ func (s Services) Create(ctx context.Context, r *framework.Run) error {
 }
 
 func create(ctx context.Context, c *kindlab.Cluster, service *corev1.Service) error {
-	// If a Service exists and has a chosen address, the API server says that the address is taken, not the name.
+	// Get first: if a Service exists and has a chosen address, Create says that the address is taken, not the name.
 	err := c.Kube().Get(ctx, client.ObjectKeyFromObject(service), &corev1.Service{})
 	if apierrors.IsNotFound(err) {
 		err = c.Kube().Create(ctx, service)

@@ -139,7 +139,7 @@ func LikenessOf(ctx context.Context, component, from, file string) (Likeness, er
 	return l, err
 }
 
-// InBundle are the versions of components in a bundle, and the address families of its nodes' pods, or of its nodes.
+// InBundle are a bundle's versions of components, and the address families of its nodes' pods, or else of its nodes.
 func InBundle(file string, components ...string) (versions map[string]string, families []topology.Family, err error) {
 	b, err := bundle.Open(file, cluster)
 	if err != nil {

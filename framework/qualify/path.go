@@ -27,7 +27,7 @@ type Path struct {
 
 type Release struct {
 	Version string `json:"version"`
-	// Buildable is set if a recipe builds it. Only then it is known whether the module proxy serves its source.
+	// Buildable is set if a recipe builds it. Only a build shows whether the module proxy serves its source.
 	Buildable bool `json:"buildable"`
 }
 

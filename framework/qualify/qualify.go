@@ -41,7 +41,7 @@ type Qualification struct {
 	Relapse    string     `json:"relapse"`
 	Thresholds Thresholds `json:"thresholds"`
 	Inputs     Inputs     `json:"inputs"`
-	// Rows are the table.
+	// Rows are the table. Incidents that are still there come first.
 	Rows []Row `json:"rows"`
 	// NotTested says what the verdict does not cover, a sentence each.
 	NotTested []string `json:"not_tested"`

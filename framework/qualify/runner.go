@@ -116,7 +116,7 @@ func New(q Request, all []framework.Scenario) (*Runner, error) {
 	return r, r.recall(all)
 }
 
-// recall takes results of earlier runs, with IPv4 alone, in place of runs. It skips contradictions to scenarios.
+// recall takes results of earlier runs, with IPv4 alone, in place of runs, unless they contradict the scenario.
 func (r *Runner) recall(all []framework.Scenario) error {
 	if len(r.Known) == 0 || len(r.trials) == 0 || r.inputs.Family != "" {
 		return nil

@@ -14,13 +14,13 @@ import (
 )
 
 // enough is the share of a path's packets whose outcome must be known, and of a router's polls that must have
-// happened. A prober on a busy machine sends some packets too late to count.
+// happened. A prober on a busy machine sends some packets too late to count; a starved one proves nothing.
 const enough = 0.9
 
 type stage struct {
 	name string
 	back bool // of the rollback
-	// afterChange is set if nothing changes in the phase: no loss is allowed, unless there is loss at rest.
+	// afterChange is set if nothing changes in the phase: no loss is allowed, and any loss is compared with rest.
 	afterChange bool
 }
 
@@ -424,7 +424,7 @@ func lasted(p upgrade.Phase) time.Duration { return p.Ended.Sub(p.Began) }
 
 // explained reports whether the lab by itself may explain a loss that exceeds the thresholds. It does not if the rate
 // is higher than at rest by more than chance (the 95% intervals do not overlap), or if there is a gap that is too long
-// and none at rest. Without a rate at rest, it may explain only losses after the rollout.
+// and no such gap at rest. Without a rate at rest, it may explain only losses after the rollout.
 func explained(resting, p upgrade.Path, strict bool, t Thresholds) bool {
 	if p.LongestGapMS > t.MaxGapMS && resting.LongestGapMS <= t.MaxGapMS {
 		return false

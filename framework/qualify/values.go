@@ -116,8 +116,8 @@ func (v *Values) wrong(err error) error {
 // defaults for took 40 s on two busy CPUs.
 const unreadWithin = time.Minute
 
-// unread fills in which values the charts do not read. The error says that the old chart refuses the values. If the new
-// chart refuses them, compareCharts reports it.
+// unread fills in which values the charts do not read. It is an error if the old chart refuses the values. If the new
+// chart refuses them, Charts.Refused says so.
 func (v *Values) unread(ctx context.Context, from, to *chart.Chart, users map[string]any) error {
 	var unread [2][]chart.Path
 	renders, within := errgroup.WithContext(ctx)
@@ -309,7 +309,7 @@ func resolved(lab labvalues.Lab, users map[string]any) map[string]any {
 	return users
 }
 
-// compareCharts compares what both charts render from the user's own values. With the drifts TO does not start.
+// compareCharts compares what both charts render from the user's values. With the drifts the new one does not start.
 func compareCharts(from, to *chart.Chart, users map[string]any) (Charts, []configdrift.Drift, error) {
 	before, err := configOf(from, users, false)
 	if err != nil {

@@ -142,7 +142,7 @@ func Specs(t ginkgo.GinkgoTestingT, s framework.Scenario, o Options) ([]report.R
 	config.GracePeriod = engine.UndoWithin
 	ginkgo.RunSpecs(t, "relapse", config, reporter)
 
-	// After failures Ginkgo runs no AfterAll once the suite's time is up, nor after a second interruption.
+	// With ContinueOnFailure Ginkgo runs no AfterAll once the suite's time is up, nor after a second interruption.
 	ctx, cancel := context.WithTimeout(context.Background(), engine.UndoWithin)
 	defer cancel()
 	for _, e := range all {

@@ -78,7 +78,7 @@ var upstreamDNS = workload.Deployment{
 	Pods: workload.Pods{Namespace: "kube-system", Labels: map[string]string{"k8s-app": "upstream-dns"}},
 }
 
-// upstreamServer is its manifest. Its answers have the shortest TTL, so that CoreDNS' minimum of 5 s applies.
+// upstreamServer is the manifest of upstreamDNS. Its answers have the shortest TTL: CoreDNS' minimum of 5 s applies.
 func upstreamServer(lab topology.Topology) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: ConfigMap

@@ -46,7 +46,7 @@ func (u Upgrade) withAgents(agents workload.Pods, image func(version string) str
 	return u
 }
 
-// runs returns an error if no container of a pod has the image.
+// runs returns an error if no container of a pod has the agent's image. MetalLB has the same FRR in all versions.
 func runs(pod corev1.Pod, image string) error {
 	has := each.Of(pod.Spec.Containers, func(c corev1.Container) string { return c.Image })
 	if slices.Contains(has, image) {

@@ -36,7 +36,7 @@ type layer2 struct {
 }
 
 // Endpoints at the Services' addresses. The pod of byARP is on the control plane, so that it is behind the link of
-// no node that answers; the pod of byARPLocal is on a node that answers.
+// no node that answers; the pod of byARPLocal (policy Local) is on the one node that answers.
 const (
 	byARP      = "address by ARP"
 	byARPLocal = "address by ARP, policy Local"

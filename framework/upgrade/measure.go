@@ -66,7 +66,7 @@ func MeasuresOf(u Upgrade, h *history.History) Measures {
 }
 
 // unclean says which probes were not clean before the upgrade; nil if all were, or while the wait goes on. A kind of
-// path that the old version does not serve does not count if other kinds are clean: the upgrade may mend it.
+// path without any answer in the whole wait does not count if other kinds are clean: the upgrade may mend it.
 func unclean(u Upgrade, h *history.History) error {
 	s, ended := h.Step(framework.StepBaseline)
 	if !ended {
@@ -186,7 +186,7 @@ func (r reading) sources(m *Measures) {
 	}
 }
 
-// ownerOf is the owner of the address from which a pod's packets arrive: OfPod, OfNode, or empty.
+// ownerOf is the owner of the address from which a pod's packets arrive: OfPod (by probes' targets), OfNode, or empty.
 func (r reading) ownerOf(pod string, address netip.Addr, all []probe.Stored) string {
 	if slices.ContainsFunc(all, func(s probe.Stored) bool { return s.Probe.To == pod && s.Target.Addr() == address }) {
 		return OfPod
@@ -217,7 +217,7 @@ func (r reading) passing() func(netip.Prefix) bool {
 	return func(p netip.Prefix) bool { return !rested[p] && r.upgrade.Passing(p) }
 }
 
-// rollout is the result of a rollout on some parts, nil if it did not begin, and why it failed, or empty.
+// rollout is the result of a rollout on some parts, nil if it did not begin, and why it failed, unless interrupted.
 func (r reading) rollout(d direction, from, to string, parts []string) (*Rollout, string) {
 	rolled := Rollout{From: from, To: to, Nodes: []NodeStep{}}
 	var during span

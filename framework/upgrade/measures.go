@@ -14,7 +14,7 @@ type Measures struct {
 	// Form is how much of the vendor's program ran: "whole" or "slice".
 	Form     string `json:"form"`
 	Topology string `json:"topology"`
-	// Resting is a time before the upgrade: what the lab loses by itself.
+	// Resting is a time before the upgrade, with From on all nodes: what the lab loses by itself.
 	Resting Phase `json:"resting"`
 	// Upgrade is the rollout of the new version, and Back the rollout of the old version after it; nil if it did not
 	// begin. Stopped says why the upgrade ended early; empty if it did not, or was interrupted.
@@ -37,7 +37,7 @@ type Rollout struct {
 	Nodes []NodeStep `json:"nodes"`
 	// Restart is the restart of an agent of From in the middle of the rollout; nil: none.
 	Restart *Restart `json:"restart,omitempty"`
-	// Ends says how the new version ends each time it is started; empty if it runs, or that is not known.
+	// Ends says how the new version ends each time it is started; empty if it does not end, or that is not known.
 	Ends string `json:"ends,omitempty"`
 	// NotWorking says why the new version does not work, or not for long; empty if it works, or that is not known.
 	NotWorking string `json:"not_working,omitempty"`
@@ -90,7 +90,7 @@ type Path struct {
 	// Name is the kind of path, such as "outside to pod".
 	Name   string   `json:"name"`
 	Probes []string `json:"probes"`
-	// Due is how many packets the probes' rates ask for. NotJudged packets have no known outcome.
+	// Due is how many packets the probes' rates ask for. NotJudged were sent, with an unknown outcome.
 	Due       int `json:"due"`
 	Sent      int `json:"sent"`
 	Answered  int `json:"answered"`
@@ -105,7 +105,7 @@ type Path struct {
 	SilenceProbe     string `json:"silence_probe,omitempty"`
 	// Broken counts long-lived connections that broke.
 	Broken int `json:"connections_broken"`
-	// Sources are the addresses from which packets arrived, in the order of the probes (PathKind.BySource).
+	// Sources are the addresses from which packets arrived, in the order of the probes; only with PathKind.BySource.
 	Sources []Source `json:"sources,omitempty"`
 	// Each are the counts of the probes, only in the phase of a Restart.
 	Each []ProbeCount `json:"each,omitempty"`

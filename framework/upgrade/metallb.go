@@ -210,8 +210,8 @@ func (m metalLB) works(ctx context.Context, r *framework.Run, node, _ string, be
 	if err == nil {
 		return nil
 	}
-	// FRR 10.3 sometimes passes a configuration with stray bytes to zebra. It refuses that configuration, which keeps
-	// the lock, and so never takes another one.
+	// FRR 10.3 sometimes passes a configuration with stray bytes to zebra, and refuses it for that. The refused
+	// configuration keeps its lock, and so FRR never takes another one.
 	lost, unread := labaccess.Lab(r).Node(node).Exec(context.WithoutCancel(ctx), "sh", "-c",
 		"grep -hs 'COMMIT_CONFIG request .* failed' /var/log/pods/metallb-system_*/frr/*.log | tail -n 1")
 	if lost = strings.TrimSpace(lost); unread != nil || lost == "" {

@@ -66,8 +66,7 @@ type state struct {
 	// hops are the next hops of each prefix, and origins the neighbours that announce it.
 	hops, origins map[netip.Prefix][]netip.Addr
 	sessions      map[netip.Addr]time.Time
-	// answerers are the nodes that answer for addresses on the router's links. For the addresses in two, several stations
-	// answer since a time.
+	// answerers are the nodes that answer for addresses on the router's links; two has since when several stations do.
 	answerers map[netip.Addr]string
 	two       map[netip.Addr]time.Time
 	stations  map[netip.Addr]string
@@ -141,7 +140,8 @@ func sorted(addresses []netip.Addr) []netip.Addr {
 // twoFor is how long several stations may answer for an address in a change from one to another.
 const twoFor = 3 * time.Second
 
-// compare adds the changes from one poll to the next. alone says which prefixes of the first poll had one origin.
+// compare adds the changes from one poll to the next. alone says of the first poll's prefixes whether each had one
+// origin; other prefixes had none.
 func (r *Router) compare(t topology.Topology, before, now state, alone map[netip.Prefix]bool) {
 	event := func(format string, args ...any) {
 		r.Events = append(r.Events, RouterEvent{At: now.at, Says: fmt.Sprintf(format, args...)})

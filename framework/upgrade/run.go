@@ -43,7 +43,7 @@ const (
 	pollEvery = 200 * time.Millisecond
 	// restFor is how long the lab is watched at rest: twice wire.StreamGivesUp, after which a cut connection breaks.
 	restFor = 20 * time.Second
-	// rollWithin bounds the change of one node: a pull, a pod's start, and a BGP speaker's first dial (ten seconds).
+	// rollWithin bounds the change of one node: a pull, a pod's start, and a BGP speaker's first dial (up to ten seconds).
 	rollWithin = 3 * time.Minute
 	// settleFor is how long the lab is watched after a crashed agent works again. Later losses count for the next steps.
 	settleFor = 5 * time.Second
@@ -396,7 +396,7 @@ func kernelOf(ctx context.Context, r *framework.Run, node string) (string, error
 	return labaccess.Lab(r).Node(node).Exec(ctx, "sh", "-ec", script)
 }
 
-// endsByItself says how the component ends each time it is started; empty if it runs.
+// endsByItself says how the component ends each time it is started; empty if it does not end.
 func (u Upgrade) endsByItself(ctx context.Context, r *framework.Run) (string, error) {
 	for _, pods := range u.Pods {
 		how, err := workload.Ends(ctx, labaccess.Cluster(r), pods)

@@ -184,7 +184,7 @@ const reachedWithin = time.Minute
 // serviceProxy is what translates the addresses of Services on a node.
 type serviceProxy struct {
 	name string
-	// tracked is set if the proxy's connections are in the node's connection tracking.
+	// tracked is set if the node's connection tracking has the connections to Services.
 	tracked bool
 }
 
@@ -351,7 +351,7 @@ func (s small) ends() []framework.Endpoint {
 		behind("node port of "+worker1, func(r *framework.Run) netip.AddrPort { return netip.AddrPortFrom(r.Address(worker1), nodePort) }))
 }
 
-// SourcePath measures the addresses from which pods' packets arrive outside, and at pods, in the native range.
+// SourcePath measures the addresses from which pods' packets arrive outside, and at other nodes' pods (native range).
 const SourcePath = "source address, pod to outside and to pods"
 
 // sourcePath has a new flow for each packet: a flow's translation never changes.

@@ -19,7 +19,7 @@ const (
 	kindRestart  framework.StepKind = "restart" // an agent that the rollout has not reached starts again
 	kindAfter    framework.StepKind = "after"   // the lab is watched after a rollout
 	kindKernels  framework.StepKind = "kernels" // the nodes' kernels are read
-	kindUndo     framework.StepKind = "undo"    // a node gets the new version, and the old one again at once
+	kindUndo     framework.StepKind = "undo"    // a node gets the new version, and once that is ready the old one again
 )
 
 // direction is the rollout of the new version, or the rollback to the old one.
@@ -38,7 +38,7 @@ const (
 
 var stepRest, stepUndo = framework.StepID{Kind: kindRest}, framework.StepID{Kind: kindUndo}
 
-// undone is the node whose upgrade is undone at once: its agent serves Services of the probes. Empty: none is.
+// undone is the node whose upgrade is undone at once: worker1 if in Nodes, as it uses Services; empty if Parts is set.
 func (u Upgrade) undone() string {
 	switch {
 	case u.Parts != nil:

@@ -61,14 +61,14 @@ type Upgrade struct {
 	Works askAgent
 	// Steady returns a function that later returns a *workload.EndedError if a node's agent has ended. May be nil.
 	Steady func(ctx context.Context, r *framework.Run, node string) (func(context.Context) error, error)
-	// Explain says in one clause why a node's agent does not work. Nil: the end of its log is quoted.
+	// Explain says in one clause why a node's agent does not work. Nil: its log's end does, if a container ends.
 	Explain func(ctx context.Context, r *framework.Run, node string) string
-	// Migrate is the last step of the upgrade. It is not undone.
+	// Migrate is the last step of the upgrade. It is not undone. The zero value: nothing.
 	Migrate Migration
 	// Half upgrades half of a part, if the parts cannot be changed one after the other: it returns when some replicas of
 	// the version work, and holds the rest until Roll. Nil: half of the nodes are rolled.
 	Half func(ctx context.Context, r *framework.Run, part, version string) error
-	// Crash ends the agent of a node, or a replica of a part, that still has the old version after half of the rollout.
+	// Crash ends the agent of a node, or a replica of a part, that still has a version after half of the rollout from it.
 	// It starts again by itself, with the same version. works waits until it works; a second call returns an error if
 	// the agent has ended since the first one. Nil: no agent crashes.
 	Crash func(ctx context.Context, r *framework.Run, node, version string) (works func(context.Context) error, err error)

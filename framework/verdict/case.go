@@ -149,7 +149,7 @@ func ablations(v framework.Variant, o Options) []Case {
 	return all
 }
 
-// Classified reports whether the variant has an expectation. Without one, what differs is no failure.
+// Classified reports whether the variant has an expectation. Without one, to differ from other variants is no failure.
 func (c Case) Classified() bool { return c.Variant.Role != framework.Unclassified }
 
 // MayReproduce reports whether the run waits for the incident's symptom.

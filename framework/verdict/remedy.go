@@ -56,7 +56,7 @@ func (j *Judge) remedy(r framework.Remedy, part history.StepView) error {
 	return err
 }
 
-// Tried judges a remedy, and fills in its entry of the report. Another error than ErrNotAsExpected is why it could not.
+// Tried judges a remedy and fills in its entry. An error other than ErrNotAsExpected is why it could not be judged.
 func (j *Judge) Tried(r framework.Remedy, part history.StepView, entry *report.Remedy) error {
 	// A remedy proves something only if the lab is broken.
 	v, m, there := part.At(history.Broken, "")

@@ -51,7 +51,7 @@ func mergeRepeat(runs []*Judge) report.Variant {
 
 // TrialsDue is how many trials the case must survive: MaxTrials if affected, Trials.Convincing without an expectation.
 // Otherwise enough to convince, and as many as the slowest affected variant has needed, in the rates or in this run.
-// affected are the outcomes in this run, and unknown is set if a variant is still at its trials.
+// affected are the outcomes in this run, and unknown is set if an affected variant is still at its trials.
 func (j *Judge) TrialsDue(affected []framework.Outcome, unknown bool) int {
 	trials := j.Script.Trials
 	switch {

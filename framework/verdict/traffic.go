@@ -72,7 +72,7 @@ func windows(since, until time.Time, length, step time.Duration) []time.Time {
 
 // spell is how long a probe may go without enough packets to prove something. It is a second: a sender on a busy
 // machine was at most 370 ms late, and 1.8 ms with real-time priority. With a MinOutage it is 12*MinOutage: in a guest
-// beside three busy guests, an agent of ipvs-deadlock (MinOutage 5 s) reported nothing for half a minute.
+// beside three busy ones, an agent of ipvs-deadlock (5 s) reported nothing for half a minute, and what counts lasts.
 func (j *Judge) spell() time.Duration { return max(time.Second, 12*j.Script.MinOutage) }
 
 // judgeTraffic counts each probe's packets up to a moment, and returns what is not as expected.

@@ -66,7 +66,7 @@ func (r Range) Candidates(
 	return versions, unbuildable, nil
 }
 
-// Earlier are the releases of the first version's minor that are lower than the first version, lowest first.
+// Earlier are the releases (no pre-releases) of the first version's minor that are lower than it, lowest first.
 func Earlier(releases images.Releases, first string) []string {
 	var earlier []string
 	for _, release := range releases.Versions {

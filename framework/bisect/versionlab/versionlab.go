@@ -94,7 +94,7 @@ func (l Lab) Judge(ctx context.Context, version string) (bisect.Step, error) {
 // Down removes what is left of the lab.
 func (l Lab) Down() error { return l.Lab.Down(l.Scenario) }
 
-// unavailable returns why a version's images cannot be made; empty if err has another reason, or it is required.
+// unavailable is why a version's images cannot be made; empty if err has another reason, or the version is required.
 func (l Lab) unavailable(version string, err error) string {
 	missing, unpublished := errors.AsType[*images.NotPublishedError](err)
 	build, unbuilt := errors.AsType[*images.BuildError](err)
