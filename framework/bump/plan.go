@@ -128,7 +128,7 @@ func (p *Plan) compare(r *Repository, c change, all []change, lines []line) {
 	}
 }
 
-// join merges raises that one qualification covers: raises with the same values, and raises with unknown values.
+// join merges raises that one qualification covers: raises with the same values, and one with unknown values into any.
 func (p *Plan) join() {
 	all := p.Raises
 	slices.SortStableFunc(all, func(a, b Raise) int { return len(b.After.Files) - len(a.After.Files) })

@@ -140,7 +140,7 @@ var theFinding = detect.Finding{
 	Says: "The route to a is lost.",
 }
 
-// fakeDetector is a detector of the world's findings: a snapshot has a Node for each world, with the findings in its UID.
+// fakeDetector is a detector of the world's findings: a snapshot has a Node for each world, whose UID has the findings.
 type fakeDetector struct{ *world }
 
 func (fakeDetector) Name() string             { return "told" }

@@ -63,8 +63,8 @@ func (e *Execution) sideBySide(chosen []framework.Variant) bool {
 		!slices.ContainsFunc(chosen, func(v framework.Variant) bool { return v.Script().Trials != nil })
 }
 
-// divide divides variants among two labs, with about the same number of steps. The first variant is on the first lab. The order
-// is kept.
+// divide divides variants among two labs, with about the same number of steps. The first variant is on the first lab.
+// The order is kept.
 func (e *Execution) divide(chosen []framework.Variant) (first, second []framework.Variant) {
 	steps := func(v framework.Variant) int {
 		all := 0

@@ -465,7 +465,7 @@ func (r *Runner) upgrades(ctx context.Context, p Parts) error {
 	return r.save()
 }
 
-// upgrade measures the upgrade, or judges a resumed upgrade's record again: an older relapse may have stored measures.
+// upgrade measures the upgrade, or judges a resumed upgrade's record again: an older relapse may have measured less.
 func (r *Runner) upgrade(ctx context.Context, p Parts, u upgrade.Upgrade, result *Upgrade, folder string) error {
 	dir := filepath.Join(r.Dir, folder)
 	if result.Measures != nil {
@@ -583,8 +583,8 @@ func (r *Runner) try(ctx context.Context, p Parts, t trial, i *Incident) (err er
 }
 
 // keep returns an error after which nothing more can run: an interrupt, an unpublished version, an unfit machine. It
-// keeps any other error for Broken: the part is not judged. If the module proxy does not answer, images that are built
-// already still work.
+// keeps any other error, also of a build, for Broken: the part is not judged. If the module proxy does not answer,
+// images that are built already still work.
 func (r *Runner) keep(ctx context.Context, p Parts, err error) error {
 	switch {
 	case ctx.Err() != nil && !errors.Is(err, engine.ErrInterrupted):

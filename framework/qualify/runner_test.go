@@ -287,7 +287,7 @@ func TestResume(t *testing.T) {
 	resume(&fakeParts{}, []string{"node-drain 1.19.3", "masquerade-drift 1.19.3"}, 0)
 	// A complete qualification is only judged.
 	r := resume(&fakeParts{errs: map[string]error{"upgrade": errors.New("not again")}}, nil, 0)
-	// Without a record an upgrade is measured again: an older relapse may have stored the measures.
+	// Without a record an upgrade is measured again: an older relapse may have measured less.
 	resume(&fakeParts{errs: map[string]error{"record": errors.New("no record")}}, nil, 1)
 	// An upgrade with other settings is not resumed.
 	other := qualified(t)
