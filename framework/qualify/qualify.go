@@ -195,7 +195,7 @@ type Seen struct {
 
 // Upgrade is the result of the upgrade on a lab.
 type Upgrade struct {
-	// Why says why there are no Measures, or what failed.
+	// Measures are nil if there are none. Why says why, or what failed.
 	Measures *upgrade.Measures `json:"measures,omitempty"`
 	Why      string            `json:"why,omitempty"`
 }

@@ -20,7 +20,7 @@ const enough = 0.9
 type stage struct {
 	name string
 	back bool // of the rollback
-	// afterChange is set if nothing changes in the phase: no loss is allowed, and any loss is compared with rest.
+	// afterChange is set if nothing changes in the phase: no loss is allowed; a loss is compared with the loss at rest.
 	afterChange bool
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/host"
 )
 
-// On guests without hardware support each packet takes CPU time from the component under test.
+// Intervals of probes on guests: without hardware support each packet takes CPU time from the component under test.
 const (
 	guestUDPEvery   = 50 * time.Millisecond
 	guestOtherEvery = 200 * time.Millisecond
