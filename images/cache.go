@@ -54,7 +54,7 @@ type entry struct {
 	key           string
 	v1.Descriptor // of the manifest, with the annotations
 	manifest      *v1.Manifest
-	// damage is why the image cannot be used: it is not there, or not whole, and Build makes it again.
+	// damage is why the image cannot be used: it is missing, or not whole (other fields may be set). Build makes it again.
 	damage error
 }
 

@@ -36,7 +36,7 @@ func newCompiler(cache *cache, dir string) compiler {
 	return compiler{cache: cache, dir: dir, memory: host.Memory(), groups: map[groupKey][]*group{}, planned: map[string][]*group{}}
 }
 
-// memoryToLinkBeside is the memory in bytes that two linkers and two compilers take with two CPUs: each up to 1 GiB.
+// memoryToLinkBeside bytes, on a machine with two CPUs, suffice for two linkers and two compilers, each of up to 1 GiB.
 const memoryToLinkBeside = 7 << 30
 
 type groupKey struct {

@@ -144,7 +144,7 @@ func (c *Catalogue) LoadDocker(ctx context.Context, docker *client.Client, ref s
 	return loaded, nil
 }
 
-// Save writes a built image in the format of docker save to w, for docker load and the tools of registries.
+// Save writes a built image to w, under its own name, as docker save does, for docker load and the tools of registries.
 func (c *Catalogue) Save(ctx context.Context, ref string, w io.Writer) error {
 	entries, err := c.entries(ctx, []string{ref})
 	if err == nil {

@@ -37,7 +37,7 @@ type onLab struct {
 }
 
 // TestOnContainerlab exports each scenario that may run on another lab, deploys it by containerlab with the images of
-// this tree, and runs it there. The runs pass, and restore objects, routes, links, rules, sysctls and containers.
+// this tree, and runs it there. Runs pass, and restore objects, routes, links, rules, sysctls, files and containers.
 func TestOnContainerlab(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("labs need root")

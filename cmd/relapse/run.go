@@ -112,7 +112,7 @@ scenario are removed when there are more than --keep-runs, or when they take mor
 	return cmd
 }
 
-// keepBytes bounds the disk space of a scenario's runs, which their number does not: see --repeat.
+// keepBytes bounds the disk space of a scenario's runs. Their number does not: one with --repeat has evidence of many.
 const keepBytes = 1e9
 
 type prepared struct {
@@ -175,7 +175,7 @@ func runScenarios(ctx context.Context, s *settings, how runOptions, o suite.Opti
 	return r.run(ctx)
 }
 
-// check also applies the flags that change the scenarios. labelled are the variants that --label chose.
+// check refuses wrong flags, and applies flags that change the scenarios. labelled are the variants that --label chose.
 func (r *prepared) check(labelled []string) error {
 	var err error
 	if r.how.set, err = r.how.family.into(r.how.set, r.chosen...); err != nil {
@@ -453,7 +453,7 @@ func withParameters(s framework.Scenario, set map[string]string) (framework.Scen
 	return s, nil
 }
 
-// checkVariants refuses variants that no scenario has, and a choice that leaves a scenario without variants.
+// checkVariants refuses variants that no scenario has, and a choice that leaves a scenario with none: it would pass.
 func checkVariants(chosen []framework.Scenario, wanted []string) error {
 	if len(wanted) == 0 {
 		return nil

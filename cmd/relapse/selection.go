@@ -176,7 +176,7 @@ func chooseVersions(chosen []framework.Scenario, with map[string]string, from re
 	return err
 }
 
-// checkUpgrade refuses a downgrade by a default version, the same version twice, and an unsupported version.
+// checkUpgrade refuses an unsupported version, the same version twice, and a downgrade unless both versions are chosen.
 func checkUpgrade(s framework.Scenario, chosen map[string]string) error {
 	versions := map[string]string{}
 	for name, version := range chosen {

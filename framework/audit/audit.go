@@ -415,7 +415,7 @@ func Judge(reads []snapshot.Snapshot) (Result, error) {
 	return r, nil
 }
 
-// masquerade notes that masquerading is not judged if Cilium's ConfigMap was not read, which the Role permits.
+// masquerade notes that masquerading is not judged if Cilium's ConfigMap, which UpgradeRole permits, was not read.
 func (r *Result) masquerade(reads []snapshot.Snapshot) {
 	d := detect.SNAT{Peering: detect.Observed}
 	i := slices.IndexFunc(reads, d.Unasked)

@@ -106,8 +106,8 @@ const (
 
 const suppressionOf = "suppression of "
 
-// Suppress removes suppressed findings, and notes suppressions that match nothing. A suppressed gap is no longer open.
-// A suppression that has expired is a latent finding. at is the present time, also for saved reads.
+// Suppress removes suppressed findings, closes suppressed gaps, and notes unused suppressions. What is unread stays.
+// An expired suppression suppresses nothing, and is a latent finding. at is the present time, also for saved reads.
 func (r *Result) Suppress(all []Suppression, at time.Time) {
 	used := make([]bool, len(all))
 	r.NotJudged = slices.Clone(r.NotJudged)

@@ -19,7 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/status"
 )
 
-const auditsApart = 10 * time.Second
+const auditsApart = 10 * time.Second // the least, from one beginning to the next
 
 // repeat audits until it is interrupted, and prints the changes. The exit status is the status of the last state, and
 // 130, as of every interrupted command, before the first.

@@ -49,7 +49,7 @@ func (s *Settings) Logger(out io.Writer) (*slog.Logger, error) {
 		return nil, status.Input("--log-level: %q: expected debug, info, warn or error", s.logLevel)
 	}
 	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
-	// Kubernetes' libraries log each broken connection as an error, and labs break connections.
+	// Kubernetes' libraries log each broken connection as an error, and labs break them. Callers get real errors as well.
 	libraries := logr.Discard()
 	if level <= slog.LevelDebug {
 		libraries = logr.FromSlogHandler(log.Handler())

@@ -44,7 +44,7 @@ const (
 	mostText     = 8 << 30
 	mostFile     = 256 << 20
 	mostDocument = 4 << 20
-	// mostZip bounds a zip in an archive and the directory of any zip, in bytes: both are read into memory.
+	// mostZip bounds a zip in an archive (read into memory) and any zip's directory (some times as much), in bytes.
 	mostZip = 64 << 20
 	// mostKept bounds all stored objects, as JSON, in bytes.
 	mostKept = 512 << 20

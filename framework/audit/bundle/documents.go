@@ -271,7 +271,7 @@ func (b *Bundle) inJSON(all part) error {
 // span is a slice of the text that is read, not a copy.
 type span []byte
 
-// UnmarshalJSON implements json.Unmarshaler.
+// UnmarshalJSON implements json.Unmarshaler. The text outlives its reader, so it need not be copied.
 func (s *span) UnmarshalJSON(text []byte) error {
 	*s = text
 	return nil
@@ -310,7 +310,7 @@ func (b *Bundle) object(p part, parent *document, request string) error {
 	}
 	d.parent = parent
 	for _, one := range items {
-		p = p.from(max(0, bytes.Index(p.text, one))) // one is a slice of the text, in this order
+		p = p.from(max(0, bytes.Index(p.text, one))) // items are slices of the text, in its order
 		if err := b.object(part{p.file, p.line, one}, d, ""); err != nil {
 			return err
 		}

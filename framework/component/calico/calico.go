@@ -140,7 +140,7 @@ const (
 )
 
 // canStart succeeds on a node if the CNI plugin accepts pods: it knows the node's name and the API server's address.
-// install-cni writes that address in brackets, which Go since 1.26 accepts for IPv6 only; calico-node then writes none.
+// install-cni writes it in brackets, which since 1.26 Go takes for IPv6 alone; calico-node drops them with the next token.
 const canStart = `test -s /var/lib/calico/nodename || { echo "the node's name is not written yet"; exit 1; }
 grep -q '^ *server: https://[^[]' /etc/cni/net.d/calico-kubeconfig || { echo "the API server's address is not written yet"; exit 1; }`
 
@@ -160,7 +160,7 @@ func PodsCanStart(ctx context.Context, r *framework.Run) error {
 	})
 }
 
-// Restarted is the action that replaces calico-node's pods on nodes without a grace period. They need not be ready.
+// Restarted replaces calico-node's pods on nodes without a grace period, and waits until others started, ready or not.
 func Restarted(nodes ...string) framework.Action {
 	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
 		return Agent.Restart(ctx, c, nodes, restartsWithin, client.GracePeriodSeconds(0))

@@ -77,7 +77,7 @@ type Release struct {
 
 // Rendered is what Helm installs for a release.
 type Rendered struct {
-	// Objects are in Helm's order of installation. Its client gives namespaced ones the release's namespace.
+	// Objects are in Helm's order of installation. Its client sets the release's namespace where they have none.
 	Objects []unstructured.Unstructured
 	// CRDs are the objects of the folders crds: Helm installs them first, and neither upgrades nor deletes them.
 	CRDs []unstructured.Unstructured

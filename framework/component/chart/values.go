@@ -155,7 +155,7 @@ func isHarmless(path string) bool {
 	return slices.Contains(harmless, path) || slices.Contains(harmless, path[strings.LastIndexByte(path, '.')+1:])
 }
 
-// Shown is a value as a report has it: a switch, a harmless scalar or a list of them, or else what kind of value it is.
+// Shown is a value as a report has it: a switch, a harmless path's scalar or list of scalars, or else what kind it is.
 func Shown(path string, value any) string {
 	switch value := value.(type) {
 	case nil, bool:

@@ -70,7 +70,7 @@ func (s Cilium) Logs(ctx context.Context, c *kindlab.Cluster, nodes []string) (m
 	return logs, nil
 }
 
-// WriteRules is the action that brings configuration and agents to this state, and waits until they have written rules.
+// WriteRules brings configuration and agents to this state, and waits until each of these nodes' agents wrote rules.
 func (s Cilium) WriteRules(nodes ...string) framework.Action {
 	return s.runUntil(nodes, "to write its rules", AgentLog.WroteRules)
 }
@@ -140,7 +140,7 @@ func (s Cilium) runUntil(nodes []string, what string, holds func(AgentLog) bool)
 	}
 }
 
-// Starts remembers the ends of agents' starts, as kubelet drops their logs. It is not for several goroutines.
+// Starts remembers how agents' starts ended: kubelet has two logs only during the second. Not for several goroutines.
 type Starts struct {
 	// ends are the ends of a pod's starts, the oldest first.
 	ends map[types.UID][]agentlog.End

@@ -81,7 +81,7 @@ var Native = Config{
 
 // DSR is Native with BPF NodePort in plain DSR mode, and with it BPF masquerading. Pods are not wired by Cilium's own
 // plugin, so their packets must pass the node's stack (enable-host-legacy-routing): 1.8 does not know another way. The
-// check of source ranges is off, as later versions need CAP_SYS_RESOURCE for it, which not every machine grants.
+// check of source ranges is off: later versions need CAP_SYS_RESOURCE, not granted everywhere; no DSR lab has Services.
 var DSR = Native.With(Config{
 	"kube-proxy-replacement":        "partial",
 	"enable-node-port":              "true",

@@ -85,7 +85,7 @@ func (p Proxy) Apply(ctx context.Context, r *framework.Run) error {
 	return p.Restart(ctx, r)
 }
 
-// markDrop makes the chain that kubelets made up to 1.27: in mode IPVS no sync of this age ends well without it.
+// markDrop makes a chain of kubelets up to 1.27: kube-proxy of that age jumps to it in mode IPVS, and fails without it.
 const markDrop = `iptables -w -t nat -N KUBE-MARK-DROP 2>/dev/null || exit 0
 iptables -w -t nat -A KUBE-MARK-DROP -j MARK --set-xmark 0x8000/0x8000`
 

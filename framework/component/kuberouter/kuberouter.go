@@ -119,7 +119,7 @@ func RolledOut(ctx context.Context, r *framework.Run) error {
 	return Agent.Started(ctx, c, c.Nodes(), rollsWithin)
 }
 
-// RangesWritten is the action that waits for nodes' pod ranges in the CNI configuration: no pod has an address before.
+// RangesWritten waits until kube-router has written each node's pod range for CNI: without it no pod gets an address.
 func RangesWritten(ctx context.Context, r *framework.Run) error {
 	return labaccess.Lab(r).EachNode(ctx, labaccess.Cluster(r).Nodes(), func(ctx context.Context, node *kindlab.Node) error {
 		return await.Until(ctx, "kube-router's CNI configuration", 100*time.Millisecond, 30*time.Second,
@@ -168,7 +168,7 @@ func LatestMoved(image string) framework.Action {
 	}
 }
 
-// LatestPulled is the action that pulls an image onto a node, and makes the name without tag refer to it there.
+// LatestPulled pulls an image onto a node, and makes the name without tag refer to it there, whatever the registry has.
 func LatestPulled(node, image string) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
 		_, err := labaccess.Lab(r).Node(node).Exec(ctx, "sh", "-c", fmt.Sprintf(

@@ -128,7 +128,7 @@ func (r Release) render(ctx context.Context) ([]unstructured.Unstructured, error
 	return installed.Render(c, chart.With(r.Values, r.Settings()))
 }
 
-// Create is the action that creates the resources for a version once the webhook answers, which may refuse one.
+// Create is the action that creates the resources for a version once the webhook answers. A refusal ends it at once.
 func (r Resources) Create(version string) framework.Action {
 	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
 		return workload.ApplyWhenTaken(ctx, c, "MetalLB's webhook to answer", webhookWithin, r.forVersion(version)...)
@@ -183,7 +183,7 @@ spec: {myASN: %d, peerASN: %d, peerAddress: %s%s}
 	return Resources{Adapted: objects.Adapted{Objects: all}, CarriesBoth: t.Dual}, err
 }
 
-// forVersion returns the objects for a version: from 0.15 on a session carries one family unless told otherwise.
+// forVersion returns the objects for a version: from 0.15 on a session carries only its own family by default.
 func (r Resources) forVersion(version string) []*unstructured.Unstructured {
 	if !r.CarriesBoth || semver.Compare("v"+version, "v0.15.0") < 0 {
 		return r.Objects
@@ -197,7 +197,7 @@ func (r Resources) forVersion(version string) []*unstructured.Unstructured {
 	})
 }
 
-// Announcing is the action that installs the release and has nodes announce a pool. It waits for all speakers.
+// Announcing is the action that installs the release, has nodes announce a pool, and ends when all speakers are ready.
 func (r Release) Announcing(pool netip.Prefix, nodes ...string) framework.Action {
 	// A lab that is reused may have speakers: with OnDelete they are not replaced.
 	return framework.InOrder(Uninstall, r.Apply, r.Configured(pool, nodes...), Speaker.Everywhere(startsWithin))

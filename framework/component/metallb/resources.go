@@ -300,7 +300,7 @@ func (a *adapter) has(kind string) bool {
 	return slices.ContainsFunc(a.Objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind })
 }
 
-// complete adds what the objects lack: an address for the lab's Service, and an advertisement of it.
+// complete adds what the objects lack: the lab's Service has an address, and each pool that may give it is announced.
 func (a *adapter) complete() {
 	byARP := a.has(kindLayer2) && !a.has(kindPeer) && !a.has(kindAdvertisement)
 	if byARP && len(a.pools(kindLayer2)) == 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// Types are the schemas of a component's own types, by their group and kind, and by the version of their API.
+// Types are schemas of a component's types, by group and kind (others have kinds of the same names), and API version.
 type Types map[schema.GroupKind]map[string]map[string]any
 
 // TypesOf are the types that CustomResourceDefinitions among objects define, in the versions that are served.

@@ -87,7 +87,7 @@ func Forget(ctx context.Context, n *kindlab.Node, choose ...string) error {
 	})
 }
 
-// TablesRemoved is the action that removes nftables' tables of a name from nodes, whose nft may be too old for them.
+// TablesRemoved removes nftables' tables of a name, of all families, from nodes, whose nft may be too old for them.
 func TablesRemoved(name string, nodes ...string) framework.Action {
 	return labaccess.OnNodes(nodes, func(ctx context.Context, n *kindlab.Node) error {
 		err := n.InNetns(ctx, func() error {

@@ -97,7 +97,7 @@ func Headless(name, pod string) framework.Action {
 	return inFront(name, corev1.ClusterIPNone, pod, corev1.ProtocolTCP, wire.DefaultPort)
 }
 
-// ClusterIP is the action that brings a Service to an address in front of the probe pod with a Name.
+// ClusterIP is the action that creates a Service at an address, or changes it, to select the probe pod with a Name.
 func ClusterIP(name string, protocol corev1.Protocol, at netip.AddrPort, pod string) framework.Action {
 	return inFront(name, at.Addr().String(), pod, protocol, at.Port())
 }

@@ -263,7 +263,7 @@ var ofMachine = []string{
 	"egress-masquerade-interfaces", "node-port-range", "enable-k8s", "config-dir",
 }
 
-var ofLab = []string{"devices", "direct-routing-device",
+var ofLab = []string{"devices", "direct-routing-device", // the lab has its own values of these keys
 	"cluster-pool-ipv4-cidr", "cluster-pool-ipv4-mask-size", "ipv4-native-routing-cidr"}
 
 func (a *adapter) without(path, why string, others func(item any) bool) {

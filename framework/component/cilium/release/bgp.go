@@ -339,7 +339,7 @@ func (a *adapter) announced(config *unstructured.Unstructured, selector map[stri
 }
 
 // services chooses labels with which the lab's Services get addresses from the user's pools that the user's
-// advertisements announce. If no labels do, the lab adds a pool of its own.
+// advertisements announce. If no labels do, the lab adds a pool, and if need be an advertisement, of its own.
 func (a *adapter) services(advertisements []map[string]any, labels map[string]string) {
 	pools := slices.DeleteFunc(a.Of(kindPool), func(o *unstructured.Unstructured) bool {
 		disabled, _ := chart.Get(o.Object, "spec.disabled")
