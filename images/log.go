@@ -62,7 +62,7 @@ func (c *cache) newLog(name string) (*buildLog, error) {
 	return &buildLog{f}, nil
 }
 
-// close closes the log and says that building ref failed, with the end of the log where a command of its failed.
+// close closes the log and says that building ref failed, if it did: with the log's end if a command in it failed.
 func (l *buildLog) close(ctx context.Context, ref string, err error) error {
 	l.file.Close()
 	switch {

@@ -56,7 +56,7 @@ func (r Recipe) Packaging() (string, error) {
 	return form + ", with " + joined(all), nil
 }
 
-// Differs says with what the image is built here in place of what the vendor has chosen; empty if there is none.
+// Differs says with what the image is built here in place of what the vendor has chosen; empty: it is as the vendor's.
 func (r Recipe) Differs() (string, error) {
 	all, err := r.Substitutes()
 	if modules := r.KernelModules.replaces(); modules.Path != "" {

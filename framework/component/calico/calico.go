@@ -140,7 +140,7 @@ const (
 )
 
 // canStart succeeds on a node if the CNI plugin accepts pods: it knows the node's name and the API server's address.
-// install-cni writes it in brackets, which since 1.26 Go takes for IPv6 alone; calico-node drops them with the next token.
+// install-cni writes it in brackets, which Go since 1.26 takes for IPv6 only; calico-node drops them with a new token.
 const canStart = `test -s /var/lib/calico/nodename || { echo "the node's name is not written yet"; exit 1; }
 grep -q '^ *server: https://[^[]' /etc/cni/net.d/calico-kubeconfig || { echo "the API server's address is not written yet"; exit 1; }`
 

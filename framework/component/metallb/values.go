@@ -68,7 +68,7 @@ func noMode(want, found, cure string) error {
 	return &host.UnfitError{Checks: []host.Check{{Name: "mode", State: host.Fatal, Want: want, Found: found, Cure: cure}}}
 }
 
-// In returns values with what chooses a mode, which may be FRRK8s.
+// In returns a copy of values that chooses a mode: one of the above, or FRRK8s.
 func In(mode string, values map[string]any) map[string]any {
 	values = chart.Merge(values)
 	chart.Set(values, frrEnabled, mode == FRR)
@@ -152,7 +152,7 @@ func Adapt(users map[string]any, versions ...string) (map[string]any, []chart.Re
 	return values, append(replaced, replace(values, versions)...)
 }
 
-// replace gives values the lab's settings for each version, and returns which values of the user it has replaced.
+// replace replaces the values that differ from the lab's settings for a version, and returns what it has replaced.
 func replace(values map[string]any, versions []string) (replaced []chart.Replacement) {
 	for _, version := range versions {
 		for _, s := range (Release{Version: version, Values: values}).Settings() {

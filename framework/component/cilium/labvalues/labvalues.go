@@ -80,7 +80,7 @@ func (a *adapter) set(path string, value any, why string) {
 		chart.Replacement{Path: path, Was: chart.Shown(path, was), Is: chart.Shown(path, value), Users: users, Why: why})
 }
 
-// remove leaves the values at paths to the chart's defaults, unless they are the same.
+// remove leaves the values at paths to the chart's defaults, and notes a replacement unless they are the same.
 func (a *adapter) remove(why string, paths ...string) {
 	for _, path := range paths {
 		was, there := chart.Get(a.values, path)
