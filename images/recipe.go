@@ -68,7 +68,7 @@ type Debian struct {
 	Packages []string `json:"packages,omitempty"`
 	// Updates takes the suite's security updates as well: for an image that is published.
 	Updates bool `json:"updates,omitempty"`
-	// Slim leaves of the base only packages and what they depend on: shell and package manager go too, unless one does.
+	// Slim leaves of the base only packages and what they depend on: shell and package manager go if none needs them.
 	Slim bool `json:"slim,omitempty"`
 	// Versions are what packages must turn out to be, or begin with: 1.6.8, or 10.11, without epoch and revision.
 	Versions map[string]string `json:"versions,omitempty"`

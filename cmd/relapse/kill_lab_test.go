@@ -103,7 +103,7 @@ func follow(t *testing.T, env []string, output string, reached func(boundary) (k
 	defer cancel()
 	cmd := program(ctx, "run", scenario, "--variant", fixed, "--log-level", "debug", "--output", output)
 	cmd.Env = append(cmd.Env, env...)
-	// Files and not pipes: a child that outlives the run would hold a pipe open.
+	// Files, which Wait does not copy: it would wait for a child that outlives the run and holds them open.
 	cmd.Stdout, cmd.Stderr = out, write
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	began := time.Now()
@@ -247,7 +247,7 @@ func marked(mark string) []string {
 	for _, path := range environments {
 		text, err := os.ReadFile(path)
 		if err != nil || !slices.Contains(strings.Split(string(text), "\x00"), killMark+"="+mark) {
-			continue // the process has ended
+			continue // not of the run, or ended
 		}
 		command, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
 		all = append(all, fmt.Sprintf("process %s %s", filepath.Base(filepath.Dir(path)), strings.ReplaceAll(string(command), "\x00", " ")))

@@ -115,7 +115,7 @@ func (d detail) nothing() []snapshot.Statement {
 	return all
 }
 
-// related returns other objects with statements about the address of a Service: the Service, and announced ranges.
+// related returns other objects with statements about a Service's address: the Service, and announced ranges with it.
 func (d detail) related() []string {
 	services := d.services()
 	if len(services) == 0 {

@@ -122,7 +122,7 @@ const (
 	mostOfNodes = 512 << 20
 )
 
-// machines returns the nodes of a cluster for one read, by one request to each node's pod. It has all nodes.
+// machines returns all nodes of a cluster for one read, by one request to each node's pod, whether or not it answers.
 func (a Access) machines(ctx context.Context) (map[string]snapshot.Machine, error) {
 	if a.ByNode == nil {
 		return nil, errNotReached
