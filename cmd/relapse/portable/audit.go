@@ -424,7 +424,7 @@ func (f auditFlags) connect(ctx context.Context, routing []bgprouter.Declared, t
 			return nil, status.Input("--bmp and routers of kind bmp in %s: expected both or neither", f.routers)
 		case feeds:
 			heard := tell
-			if f.redact { // the error names routers and addresses
+			if f.redact { // its events name routers and addresses
 				heard = func(string) {}
 			}
 			if on.station, err = bgprouter.Listen(f.bmp, routing, heard); err != nil {
