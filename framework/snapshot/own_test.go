@@ -89,8 +89,7 @@ func TestOwnBIRD(t *testing.T) {
 	}
 }
 
-// What the kernel has no part for is read, and empty; the rest of this machine is reached without
-// privileges.
+// What the kernel has no part for is read, and empty; the rest of this machine is reached without privileges.
 func TestOwn(t *testing.T) {
 	o := proc(t, map[string]string{"kallsyms": kallsyms(), "net/unix": "\n"})
 	nat := natReader("a", o)(t.Context())

@@ -125,8 +125,7 @@ func (f fakeRegistry) Resolve(_ context.Context, image string) (string, error) {
 	return "", errors.New("MANIFEST_UNKNOWN")
 }
 
-// The registry is asked for the names that workloads and pods have, each once,
-// though only its source was asked for.
+// The registry is asked once for each name that workloads and pods have, though only its source was asked for.
 func TestTags(t *testing.T) {
 	container := func(image string) corev1.Container { return corev1.Container{Name: image, Image: image} }
 	apps := appsv1.SchemeGroupVersion
@@ -144,4 +143,6 @@ func TestTags(t *testing.T) {
 	}, Tags).Collect(t.Context())
 	must.Equal(t, "tags", []Tag{{Image: "a:2", Error: "MANIFEST_UNKNOWN"}, {Image: "b:1", Digest: newDigest}}, s.Tags.Items)
 	must.Equal(t, "Unread()", []Missing{{"the registry's a:2", "MANIFEST_UNKNOWN"}}, s.Unavailable())
+	s = open(t, fakeAccess{registry: fakeRegistry{}, api: serve(t, nil)}, Tags).Collect(t.Context())
+	must.Equal(t, "Unread() where no list is answered", "the names of images", s.Unavailable()[0].Source)
 }
