@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/onsi/gomega"
+
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology/must"
@@ -68,13 +70,13 @@ func TestReplace(t *testing.T) {
 		{name: "unknown", text: strings.ReplaceAll(begin+end, "figures", "prices"), err: `block "prices": there is no such block`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
 			got, err := replace(c.text, fresh)
 			if c.err != "" {
-				must.Fail(t, err, c.err)
+				g.Expect(err).To(gomega.MatchError(gomega.ContainSubstring(c.err)))
 				return
 			}
-			must.NoError(t, err)
-			must.Equal(t, "", c.want, got)
+			g.Expect(got, err).To(gomega.Equal(c.want))
 		})
 	}
 }

@@ -20,8 +20,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// recordedDump is of a kube-proxy 1.13.0 that hangs: two goroutines of its 33
-// that wait for IPVS, and two others.
+// recordedDump is of a kube-proxy 1.13.0 that hangs: two goroutines of its 33 that wait for IPVS, and two others.
 func recordedDump(t testing.TB) string {
 	return string(must.Read(t, "testdata/kube-proxy-1.13.0-goroutines.txt"))
 }

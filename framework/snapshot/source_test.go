@@ -39,8 +39,7 @@ func (f fakeRouter) Close() error {
 	return nil
 }
 
-// hanging are machines that never answer: one obeys its context, the other
-// does not, until hung is closed.
+// hanging are machines that never answer: one obeys its context, the other does not, until hung is closed.
 func hanging(hung <-chan struct{}) (obeys, deaf fakeMachine) {
 	obeys.netns = func(ctx context.Context) (string, error) { <-ctx.Done(); return "", context.Cause(ctx) }
 	deaf.netns = func(context.Context) (string, error) { <-hung; return "", errors.New("too late") }
