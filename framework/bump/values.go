@@ -40,7 +40,7 @@ func (d *document) isBase() bool {
 	return several || d.at("spec.chart")+d.at("spec.chart.spec.chart")+d.at("spec.chartRef.name")+d.at("spec.source.chart") != ""
 }
 
-// values are the values of the chart at a place.
+// values are the values of the chart at a place. It is long because each kind of object has its values elsewhere.
 func (t *tree) values(p *place) (v Values) {
 	kind := p.at("kind")
 	if !p.chart || !installed(p.component) {

@@ -69,8 +69,7 @@ const (
 	Stream = wire.Stream
 )
 
-// Lookup is what a DNS probe looks up for every packet: a name, as it is, and
-// the server that is asked.
+// Lookup is what a DNS probe looks up for every packet: a name, as it is, and the server that is asked.
 type Lookup = wire.Lookup
 
 // Login is who a MySQL probe logs in as.
@@ -92,8 +91,7 @@ const (
 	DefaultServerTimeout = 3 * time.Second
 )
 
-// Probe declares continuous traffic from one end to another. The zero values
-// of all but From and To mean the defaults.
+// Probe declares continuous traffic from one end to another. The zero values of all but From and To mean the defaults.
 type Probe struct {
 	// Name is From->To unless it is given.
 	Name     string

@@ -19,8 +19,7 @@ type End struct {
 	Name string
 	// Address is where IPv4 probes to this end are sent, and V6 where IPv6 probes are.
 	Address, V6 netip.AddrPort
-	// Agent runs there. It may be nil for an end that only answers, and then
-	// the side of a loss is unknown.
+	// Agent runs there. It may be nil for an end that only answers, and then the side of a loss is unknown.
 	Agent *Agent
 }
 

@@ -304,6 +304,7 @@ func changed(r *upgrade.Rollout) string {
 	return fmt.Sprintf("%d nodes in %s", len(r.Nodes), r.During.Ended.Sub(r.During.Began).Round(time.Second))
 }
 
+// pathRow judges a kind of path. It is long because all stages add to the same lists, in the order of the row's text.
 func pathRow(m upgrade.Measures, name string, t Thresholds) Row {
 	r := Row{Part: PartUpgrade, Name: name, State: Fine, Decides: true}
 	resting, rested := find(&m.Resting, name)

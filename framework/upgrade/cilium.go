@@ -58,7 +58,7 @@ func ciliumUpgrade(from, to string, given Settings) (Upgrade, error) {
 	return u, err
 }
 
-// ciliumUnder is ciliumUpgrade with or without graceful restart, if the manifests do not decide.
+// ciliumUnder is ciliumUpgrade with or without graceful restart, if the manifests do not decide. Long: a field each.
 func ciliumUnder(from, to string, given Settings, graceful bool) (Upgrade, error) {
 	values := release.Values(given.Values)
 	switch given.Family {

@@ -35,7 +35,8 @@ type item struct{ kind, what string }
 
 // parseKernel parses the output of kernelScript. It omits what changes by itself: counters, ages, numbers of devices,
 // seeds and sizes of hash tables, and link-local IPv6 addresses. Of connections it has only those with a translation,
-// which outlives the rule; each is there once, and without the client's port, which always differs.
+// which outlives the rule; each is there once, and without the client's port, which always differs. It is long
+// because each table of the kernel prints another form.
 func parseKernel(text string) ([]item, error) {
 	var all []item
 	add := func(kind, format string, args ...any) { all = append(all, item{kind, fmt.Sprintf(format, args...)}) }

@@ -218,6 +218,7 @@ func (r reading) passing() func(netip.Prefix) bool {
 }
 
 // rollout is the result of a rollout on some parts, nil if it did not begin, and why it failed, unless interrupted.
+// It is long because it walks the steps once, and each changes what the next one says.
 func (r reading) rollout(d direction, from, to string, parts []string) (*Rollout, string) {
 	rolled := Rollout{From: from, To: to, Nodes: []NodeStep{}}
 	var during span

@@ -20,7 +20,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// metalLBUpgrade upgrades MetalLB by the vendor's chart of the version.
+// metalLBUpgrade upgrades MetalLB by the vendor's chart of the version. It is long because it sets each field once.
 func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 	if given.Config != "" {
 		return Upgrade{}, errors.New("MetalLB is configured by the values of its chart and by objects: expected values and manifests at most")
